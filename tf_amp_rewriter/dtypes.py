@@ -1,0 +1,99 @@
+"""The two low precisions, and what fits in them.
+
+Type numbers are those of TensorFlow's `DataType` enum (tensorflow/core/framework/types.proto); they
+are repeated here so that this module needs no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+DT_FLOAT: Final = 1
+DT_DOUBLE: Final = 2
+DT_INT32: Final = 3
+DT_STRING: Final = 7
+DT_BOOL: Final = 10
+DT_BFLOAT16: Final = 14
+DT_HALF: Final = 19
+DT_RESOURCE: Final = 20
+DT_VARIANT: Final = 21
+REF_OFFSET: Final = 100  # DT_FLOAT_REF is 101, and so on
+
+# A scalar such as an epsilon or a temperature that moves by more than this share of itself is not
+# the same number any more: 1e-7 becomes 1.19e-7 in half.
+MAX_SCALAR_CHANGE: Final = 0.01
+# A tensor loses its small values when rounding moves it by more than this share of its norm.
+MAX_NORM_LOSS: Final = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class LowPrecision:
+    """A 16-bit floating-point type.
+
+    Attributes:
+        name: the name in flags and reports, `half` or `bfloat16`.
+        proto: TensorFlow's `DataType` number.
+        numpy: the NumPy dtype, from `ml_dtypes` for bfloat16.
+        max: the largest finite value.
+        epsilon: the largest relative error of one rounding to nearest, 2**-11 in half, 2**-9 in bfloat16.
+        tiny: the smallest positive value.
+    """
+
+    name: str
+    proto: int
+    numpy: np.dtype[np.generic]
+    max: float
+    epsilon: float
+    tiny: float
+
+
+HALF: Final = LowPrecision("half", DT_HALF, np.dtype(np.float16), 65504.0, 2.0**-11, 2.0**-24)
+BFLOAT16: Final = LowPrecision(
+    "bfloat16", DT_BFLOAT16, np.dtype(ml_dtypes.bfloat16), 3.3895313892515355e38, 2.0**-9, 2.0**-133
+)
+LOW_PRECISIONS: Final = {low.name: low for low in (HALF, BFLOAT16)}
+
+
+def round_to(values: NDArray[np.float32], low: LowPrecision) -> NDArray[np.generic]:
+    """Returns `values` rounded to nearest even in `low`; what overflows becomes infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(low.numpy)
+
+
+def misfit(values: NDArray[np.float32], low: LowPrecision) -> str:
+    """Returns why `values` (float32, any shape) must not be rounded to `low`, or an empty string.
+
+    1. A finite value must not become infinite.
+    2. A tensor of one value must keep it to within `MAX_SCALAR_CHANGE`.
+    3. A tensor must not lose more than `MAX_NORM_LOSS` of its norm.
+    """
+    flat = values.reshape(-1)
+    if flat.size == 0:
+        return ""
+    largest = max(abs(float(flat.max())), abs(float(flat.min())))
+    if not np.isfinite(largest):
+        finite = flat[np.isfinite(flat)]
+        largest = float(np.abs(finite).max()) if finite.size else 0.0
+    # 1
+    if not np.isfinite(float(round_to(np.float32([largest]), low)[0])):
+        return f"holds {largest:.6g}, beyond the range of {low.name} ({low.max:.6g})"
+    # 2
+    if flat.size == 1:
+        rounded = float(round_to(flat, low)[0])
+        value = float(flat[0])
+        if np.isfinite(value) and abs(rounded - value) > MAX_SCALAR_CHANGE * abs(value):
+            return f"is {value:.6g}, which {low.name} would make {rounded:.6g}"
+        return ""
+    # 3: an error of at most `tiny / 2` a value can only matter where all values are small
+    if 0 < largest < low.tiny * np.sqrt(flat.size) / (2 * MAX_NORM_LOSS):
+        finite = flat[np.isfinite(flat)].astype(np.float64)
+        lost = float(np.linalg.norm(finite - finite.astype(np.float32).astype(low.numpy)))
+        share = lost / max(float(np.linalg.norm(finite)), np.finfo(np.float64).tiny)
+        if share > MAX_NORM_LOSS:
+            return f"would lose {100 * share:.3g} % of its norm in {low.name}"
+    return ""

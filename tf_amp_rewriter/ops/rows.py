@@ -1,0 +1,59 @@
+"""The types of the tables in this folder: what is known about an op, as data."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+
+class Category(enum.Enum):
+    """What the pass may do with a float32 type variable of an op.
+
+    ALLOW: always gains (contractions).
+    INFER: safe, unless what flows in is unsafe.
+    CLEAR: moves or selects values, changes none.
+    DENY: numerically unsafe; its results are tainted.
+    KEEP: stays float32; its results are not tainted.
+    """
+
+    ALLOW = "ALLOW"
+    INFER = "INFER"
+    CLEAR = "CLEAR"
+    DENY = "DENY"
+    KEEP = "KEEP"
+
+
+@dataclasses.dataclass(frozen=True)
+class OpRow:
+    """One fact: how the pass treats an op. The most specific row wins.
+
+    Attributes:
+        op: the op type.
+        category: see `Category`.
+        source: where the fact is from.
+        attrs: the type attributes that may become low; empty means every type attribute for which
+            the op's definition allows it. The others are KEEP.
+        dtype: the low precision that the row holds for; empty means both.
+        device: the `--device` that the row holds for; empty means all, `any` included.
+        condition: name of a function in `ops/conditions.py` that says, from a node's attributes and
+            static shapes, why this node must stay float32 all the same; empty means none.
+        discrete: a CLEAR op with ties or steps (ArgMax, TopK, Floor): it may read low values where
+            low was computed, but never makes anything be rounded.
+        bounded: the results lie in a small fixed range (Softmax, Tanh), so they are never tainted.
+        only_if_wanted: low only if every consumer is (through CLEAR ops) an ALLOW op.
+        positions: its float inputs are coordinates or sizes: what computes them stays float32.
+        note: the reason in words for people, for DENY and KEEP rows.
+    """
+
+    op: str
+    category: Category
+    source: str
+    attrs: tuple[str, ...] = ()
+    dtype: str = ""
+    device: str = ""
+    condition: str = ""
+    discrete: bool = False
+    bounded: bool = False
+    only_if_wanted: bool = False
+    positions: bool = False
+    note: str = ""
