@@ -7,6 +7,7 @@ are repeated here so that this module needs no TensorFlow.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Final
 
 import ml_dtypes
@@ -40,7 +41,8 @@ class LowPrecision:
         proto: TensorFlow's `DataType` number.
         numpy: the NumPy dtype, from `ml_dtypes` for bfloat16.
         max: the largest finite value.
-        epsilon: the largest relative error of one rounding to nearest, 2**-11 in half, 2**-9 in bfloat16.
+        epsilon: the largest relative error of one rounding to nearest, 2**-11 in half, 2**-9 in
+            bfloat16.
         tiny: the smallest positive value.
     """
 
@@ -72,28 +74,56 @@ def misfit(values: NDArray[np.float32], low: LowPrecision) -> str:
     2. A tensor of one value must keep it to within `MAX_SCALAR_CHANGE`.
     3. A tensor must not lose more than `MAX_NORM_LOSS` of its norm.
     """
-    flat = values.reshape(-1)
-    if flat.size == 0:
-        return ""
-    largest = max(abs(float(flat.max())), abs(float(flat.min())))
-    if not np.isfinite(largest):
-        finite = flat[np.isfinite(flat)]
-        largest = float(np.abs(finite).max()) if finite.size else 0.0
+    return misfit_of_chunks((values.reshape(-1),), values.size, low)
+
+
+def misfit_of_chunks(chunks: Iterable[NDArray[np.float32]], size: int, low: LowPrecision) -> str:
+    """Returns what `misfit` does, for a tensor that comes in pieces.
+
+    Args:
+        chunks: the values, flat; taken to the end.
+        size: how many values there are in all.
+        low: the precision to round to.
+    """
+    # 3: an error of at most `tiny / 2` a value can only matter where all values are small, so the
+    # norms are of interest only as long as all have been
+    small = low.tiny * np.sqrt(size) / (2 * MAX_NORM_LOSS)
+    largest = squares = lost_squares = 0.0
+    first = np.float32(0)
+    for chunk in chunks:
+        if chunk.size == 0:
+            continue
+        first = chunk[0]
+        largest = max(largest, _largest_finite(chunk))
+        if largest < small:
+            finite = chunk[np.isfinite(chunk)]
+            lost = finite.astype(np.float64) - round_to(finite, low).astype(np.float64)
+            squares += float(np.square(finite, dtype=np.float64).sum())
+            lost_squares += float(np.square(lost).sum())
     # 1
-    if not np.isfinite(float(round_to(np.float32([largest]), low)[0])):
+    if not np.isfinite(float(round_to(np.array([largest], np.float32), low)[0])):
         return f"holds {largest:.6g}, beyond the range of {low.name} ({low.max:.6g})"
     # 2
-    if flat.size == 1:
-        rounded = float(round_to(flat, low)[0])
-        value = float(flat[0])
-        if np.isfinite(value) and abs(rounded - value) > MAX_SCALAR_CHANGE * abs(value):
-            return f"is {value:.6g}, which {low.name} would make {rounded:.6g}"
-        return ""
-    # 3: an error of at most `tiny / 2` a value can only matter where all values are small
-    if 0 < largest < low.tiny * np.sqrt(flat.size) / (2 * MAX_NORM_LOSS):
-        finite = flat[np.isfinite(flat)].astype(np.float64)
-        lost = float(np.linalg.norm(finite - finite.astype(np.float32).astype(low.numpy)))
-        share = lost / max(float(np.linalg.norm(finite)), np.finfo(np.float64).tiny)
+    if size == 1:
+        return _scalar_misfit(first, low)
+    # 3
+    if 0 < largest < small:
+        share = np.sqrt(lost_squares / squares)
         if share > MAX_NORM_LOSS:
             return f"would lose {100 * share:.3g} % of its norm in {low.name}"
+    return ""
+
+
+def _largest_finite(values: NDArray[np.float32]) -> float:
+    largest = max(abs(float(values.max())), abs(float(values.min())))
+    if np.isfinite(largest):
+        return largest
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+
+
+def _scalar_misfit(value: np.float32, low: LowPrecision) -> str:
+    rounded = float(round_to(np.array([value]), low)[0])
+    exact = float(value)
+    if np.isfinite(exact) and abs(rounded - exact) > MAX_SCALAR_CHANGE * abs(exact):
+        return f"is {exact:.6g}, which {low.name} would make {rounded:.6g}"
     return ""

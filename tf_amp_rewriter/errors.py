@@ -6,7 +6,9 @@ the fact is known and caught once, in `cli.main`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 
 @dataclasses.dataclass
@@ -58,3 +60,13 @@ class InternalError(RewriteError):
     """An invariant of ours was broken: our own bug; nothing is published."""
 
     exit_status = 5
+
+
+@contextlib.contextmanager
+def at_path(path: str) -> Iterator[None]:
+    """Adds `path` to an error that does not say which file or directory it is about."""
+    try:
+        yield
+    except RewriteError as error:
+        error.path = error.path or path
+        raise

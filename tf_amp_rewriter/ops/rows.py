@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Mapping
+from typing import Final
+
+# Type attributes whose kernels exist only where all of them are alike.
+# Source: tensorflow/core/kernels/matmul_op_impl.h, TensorFlow 2.21.
+TIED_ATTRS: Final[Mapping[str, tuple[str, ...]]] = {"BatchMatMulV3": ("Ta", "Tb", "Tout")}
 
 
 class Category(enum.Enum):

@@ -1,0 +1,198 @@
+"""The tables of `tf_amp_rewriter/ops` against the op definitions of the installed TensorFlow."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework import op_def_pb2
+from tensorflow.python.framework import op_def_registry
+
+from tf_amp_rewriter import dtypes
+from tf_amp_rewriter.ops import categories, conditions, keep, kernels
+from tf_amp_rewriter.ops.rows import Category, OpRow
+
+LOWERING = (Category.ALLOW, Category.INFER, Category.CLEAR)
+# On grappler's lists, but removed from TensorFlow before 2.21 (or never in its open part).
+GONE = {
+    "FastUnsortedSegmentMax",
+    "FusedConv2DBiasActivation",
+    "FusedSparseConvGpuV2",
+    "Mha",
+    "MhaV2",
+    "Pmlp",
+    "Tmlp",
+    "TmlpV2",
+    "TmlpV3",
+    "VoxelMax",
+}
+# Ops that the pass handles by their meaning, without a row.
+BY_MEANING = {
+    "Case", "Cast", "Const", "If", "IsVariableInitialized", "MapDefun", "PartitionedCall",
+    "Placeholder", "PlaceholderV2", "ReadVariableOp", "RemoteCall", "Restore", "RestoreSlice",
+    "RestoreV2", "Save", "SaveSlices", "SaveV2", "StatefulPartitionedCall", "StatelessCase",
+    "StatelessIf", "StatelessWhile", "VarHandleOp", "Variable", "VariableV2", "While",
+}  # fmt: skip
+# Ops that are no part of a model that is served: training, input pipelines, other runtimes, tests.
+NOT_SERVED = re.compile(
+    r"Dataset|Iterator|Summary|TPU|DTensor|Collective|Nccl|Accumulator|Dedup|[Cc]ompressElement"
+    r"|^(Xla|Risc|Rpc|Infeed|Outfeed|Quantized|Debug|Prelinearize|GetSession|CopyToMesh|Relayout)"
+    r"|^(Apply|SparseApply|ResourceApply|ResourceSparseApply|Assign|ResourceScatter|Scatter\w*)"
+    r"|^(ResourceStridedSliceAssign|StridedSliceAssign|CheckPinned|CrossReplicaSum|AllToAll|CopyOp)"
+    r"|^(Conv2DBackprop\w+V2|Segment\w+V2|\w*MapClear|\w*Map(Incomplete)?Size|Stage(Clear|Size))$"
+    r"|^(Calibration\w+|ReadVariableXla\w+|DtypeWithDefaultOp|DumpTensor|NonDeterministicInts|_\w+)"
+    r"|^(GetElementAtIndex|ConditionalAccumulator|SleepIdentityOp|ToBool|WindowOp|Recv|Send)$"
+    r"|^(Attr\w+Default|Binary|ComplexStruct|DefaultAttrs|(N?InPoly|NInTwo)\w+|List(In|Out)put)"
+    r"|^(NPolymorphic\w+|OutT|OutTypeList|Polymorphic\w*|Ref(In|Out)|TestAttr|TwoRefsIn|TypeList\w*"
+    r"|Unary)$"
+)
+
+
+def definition(op: str) -> op_def_pb2.OpDef | None:
+    return op_def_registry.get(op)
+
+
+def float_attrs(op: str) -> dict[str, set[int]]:
+    """The type attributes of `op` that may be float32, with the dtypes allowed (empty: all)."""
+    found = definition(op)
+    assert found is not None, op
+    attrs = {
+        attr.name: set(attr.allowed_values.list.type)
+        for attr in found.attr
+        if attr.type in ("type", "list(type)")
+    }
+    return {name: allowed for name, allowed in attrs.items() if not allowed or 1 in allowed}
+
+
+def all_ops() -> list[str]:
+    """Every op that has a float32 kernel or is on a table."""
+    return sorted(kernels._table()[1])
+
+
+def test_no_fact_stands_twice():
+    keys = Counter((row.op, row.dtype, row.device) for row in categories.ROWS)
+    assert [key for key, count in keys.items() if count > 1] == []
+
+
+def test_no_two_rows_are_equally_specific():
+    for row in categories.ROWS:
+        for low in dtypes.LOW_PRECISIONS.values():
+            for device in ("any", "gpu", "cpu"):
+                holding = [
+                    other
+                    for other in categories.ROWS
+                    if other.op == row.op
+                    and other.dtype in ("", low.name)
+                    and other.device in ("", device)
+                ]
+                ranks = Counter(categories.specificity(other) for other in holding)
+                assert not holding or ranks[max(ranks)] == 1, row.op
+
+
+def test_rows_have_valid_fields():
+    for row in categories.ROWS:
+        assert row.dtype in ("", *dtypes.LOW_PRECISIONS), row
+        assert row.device in ("", "any", "gpu", "cpu"), row
+        assert row.source, row
+        assert row.condition in ("", *conditions.CONDITIONS), row
+        assert row.note or row.category in LOWERING, row
+        assert row.category is Category.CLEAR or not row.discrete, row
+        assert row.category is Category.KEEP or not row.positions, row
+
+
+def test_every_condition_is_used():
+    assert {row.condition for row in categories.ROWS} - {""} == set(conditions.CONDITIONS)
+
+
+def test_every_op_exists_or_is_known_to_be_gone():
+    missing = {row.op for row in categories.ROWS if definition(row.op) is None}
+    assert missing == GONE
+    assert {row.category for row in keep.ROWS if row.op in GONE} == {Category.KEEP}
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in categories.ROWS if row.category in LOWERING], ids=lambda row: row.op
+)
+def test_attributes_that_become_low_may_be_low(row: OpRow):
+    attrs = float_attrs(row.op)
+    lowered = row.attrs or tuple(attrs)
+    assert set(lowered) <= set(attrs)
+    assert len(attrs) == 1 or row.attrs, "several type attributes: the row must name those meant"
+    possible = [
+        low.name
+        for low in dtypes.LOW_PRECISIONS.values()
+        if row.dtype in ("", low.name)
+        and all(not attrs[attr] or low.proto in attrs[attr] for attr in lowered)
+        and any(
+            all(kernels.has_kernel(row.op, attr, low, device) for attr in lowered)
+            for device in ("any", "gpu", "cpu")
+            if row.device in ("", device)
+        )
+    ]
+    assert possible, "no low precision can ever be used: the row should be KEEP"
+
+
+def test_rows_are_sorted_within_their_blocks():
+    source = re.compile(r'OpRow\(\s*"(\w+)"')
+    for module in ("allow", "infer", "clear", "deny", "keep"):
+        text = tf.io.gfile.GFile(getattr(categories, module).__file__).read()
+        for block in re.split(r"(?m)(?:^    #.*\n)+", text.partition("ROWS: Final")[2]):
+            ops = source.findall(block)
+            assert ops == sorted(ops), (module, ops[:1])
+
+
+def test_every_op_with_a_float_type_attribute_is_decided():
+    known = {row.op for row in categories.ROWS} | BY_MEANING
+    assert [op for op in all_ops() if op not in known and not NOT_SERVED.search(op)] == []
+
+
+def test_more_specific_rows_win():
+    half, bfloat16 = dtypes.HALF, dtypes.BFLOAT16
+
+    def found(op: str, low: dtypes.LowPrecision, device: str) -> str:
+        row = categories.row_for(op, low, device)
+        return row.category.value if row is not None else "none"
+
+    assert found("Mean", half, "any") == "DENY"
+    assert found("Mean", half, "gpu") == "INFER"
+    assert found("Mean", half, "cpu") == "DENY"
+    assert found("Mean", bfloat16, "gpu") == "DENY"
+    assert found("Mean", bfloat16, "cpu") == "INFER"
+    assert found("Sum", bfloat16, "any") == "DENY"
+    assert found("CudnnRNNV3", half, "any") == "KEEP"
+    assert found("CudnnRNNV3", half, "gpu") == "ALLOW"
+    assert found("SparseTensorDenseMatMul", half, "any") == "INFER"
+    assert found("SparseTensorDenseMatMul", bfloat16, "gpu") == "KEEP"
+    assert found("MatMul", half, "any") == "ALLOW"
+    assert found("Const", half, "any") == "none"
+    assert found("NoSuchOp", half, "any") == "none"
+
+
+def test_what_differs_from_grappler_on_purpose():
+    expected = {
+        "Equal": Category.KEEP,
+        "FloorDiv": Category.KEEP,
+        "Greater": Category.KEEP,
+        "NextIteration": Category.KEEP,
+        "Prod": Category.DENY,
+        "ResizeBilinear": Category.KEEP,
+        "Rsqrt": Category.DENY,
+        "ScatterNd": Category.KEEP,
+        "Square": Category.DENY,
+        "TensorListStack": Category.KEEP,
+        "Where": Category.KEEP,
+    }
+    for low in dtypes.LOW_PRECISIONS.values():
+        for op, category in expected.items():
+            row = categories.row_for(op, low, "any")
+            assert row is not None
+            assert row.category is category, op
+
+
+@pytest.mark.parametrize("op", ["FusedBatchNormV2", "FusedBatchNormV3"])
+def test_statistics_are_never_low(op: str):
+    row = categories.row_for(op, dtypes.HALF, "any")
+    assert row is not None
+    assert row.attrs == ("T",)

@@ -1,0 +1,414 @@
+"""Whole models: the rewritten one gives the same answers, everywhere that it can be loaded."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tensorflow.core.framework import graph_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+
+import tf_amp_rewriter
+from tests import bounds, loaders, models, walk
+from tests.conftest import GetModel
+from tf_amp_rewriter import dtypes
+
+pytestmark = [
+    # TensorFlow's own, from loading and saving; ours still are errors.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorflow"),
+    pytest.mark.filterwarnings("ignore::UserWarning:keras"),
+]
+
+IMAGES = ("resnet50", "mobilenet_v3_small", "efficientnet_b0", "convnext_tiny")
+SMALL = (
+    "transformer",
+    "lstm",
+    "gru",
+    "mixed_float16",
+    "tf_keras",
+    "encoder",
+    "string_table",
+    "tied_embedding",
+    "two_signatures",
+    "tf1",
+    "tf1_resources",
+    "tf1_two_graphs",
+    "tf1_constants",
+)
+FROZEN = ("frozen_loop", "frozen_cnn")
+CORPUS_SAVED = ("basic_pitch", "deeplc_rt", "fer_emotion")
+CORPUS_FROZEN = ("emotion", "foolnltk_seg", "lang_detect_tfjs", "nanodet")
+
+SAVED = (*IMAGES, *SMALL, *CORPUS_SAVED)
+GRAPHS = (*FROZEN, *CORPUS_FROZEN)
+CONVOLUTIONAL = (*IMAGES, "fer_emotion", "deeplc_rt", "frozen_cnn", "emotion", "nanodet")
+# How often the longest loop of a model runs with the inputs of the tests.
+LOOP_STEPS = {"lstm": 20, "gru": 20, "foolnltk_seg": 30, "lang_detect_tfjs": 3}
+OTHER_LOOP_STEPS = 7
+
+DTYPES = ("half", "bfloat16")
+Outputs = Mapping[str, NDArray[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewritten:
+    """A model, its rewritten form, and the report of the rewrite."""
+
+    name: str
+    original: models.TestModel
+    model: models.TestModel
+    report: tf_amp_rewriter.Report
+
+    @property
+    def low(self) -> dtypes.LowPrecision:
+        return dtypes.LOW_PRECISIONS[self.report.dtype]
+
+    @functools.cached_property
+    def graph_def(self) -> graph_pb2.GraphDef:
+        return graph_of(self.model)
+
+    @property
+    def rounded_steps(self) -> int:
+        loop_steps = LOOP_STEPS.get(self.name, OTHER_LOOP_STEPS)
+        return bounds.longest_low_path(self.graph_def, loop_steps)
+
+
+Rewrite = Callable[..., Rewritten]
+
+
+@pytest.fixture(scope="session")
+def any_model(model: GetModel, corpus_model: GetModel) -> GetModel:
+    corpus = {*CORPUS_SAVED, *CORPUS_FROZEN}
+    return lambda name: corpus_model(name) if name in corpus else model(name)
+
+
+@pytest.fixture(scope="session")
+def rewrite(any_model: GetModel, scratch: Path) -> Rewrite:
+    """Returns the function that gives (name, dtype, device) rewritten; each once a session."""
+
+    @functools.cache
+    def get(name: str, dtype: str, device: str = "any") -> Rewritten:
+        original = any_model(name)
+        path = scratch / f"{name}-{dtype}-{device}"
+        rewritten, report = rewrite_model(original, path, dtype, device)
+        return Rewritten(name, original, rewritten, report)
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def answers(any_model: GetModel) -> Callable[[str], Mapping[str, Outputs]]:
+    """Returns the function that gives a model's own answers, by signature."""
+    return functools.cache(lambda name: run(any_model(name), loaders.run_tf2))
+
+
+def rewrite_model(
+    original: models.TestModel, path: Path, dtype: str, device: str = "any"
+) -> tuple[models.TestModel, tf_amp_rewriter.Report]:
+    """Rewrites a model of either kind into `path`."""
+    if original.kind == "saved_model":
+        options = tf_amp_rewriter.Options(dtype=dtype, device=device)
+        report = tf_amp_rewriter.rewrite_saved_model(original.path, path, options)
+    else:
+        options = tf_amp_rewriter.Options(dtype=dtype, device=device, outputs=original.outputs)
+        report = tf_amp_rewriter.rewrite_graph_def(graph_of(original), options)
+        assert report.graph_def is not None
+        path.write_bytes(report.graph_def.SerializeToString(deterministic=True))
+    return dataclasses.replace(original, path=path), report
+
+
+def run(tested: models.TestModel, loader: loaders.Loader) -> Mapping[str, Outputs]:
+    """Returns the answers to all calls of a model, by signature."""
+    if tested.kind == "graph_def":
+        return {"": loaders.run_graph_def(graph_of(tested), tested.inputs, tested.outputs)}
+    return {
+        signature: loader(tested.path, signature, inputs, tested.tags)
+        for signature, inputs in tested.calls
+    }
+
+
+def meta_graphs_of(path: Path) -> Sequence[meta_graph_pb2.MetaGraphDef]:
+    content = (path / "saved_model.pb").read_bytes()
+    return saved_model_pb2.SavedModel.FromString(content).meta_graphs
+
+
+def graph_of(tested: models.TestModel) -> graph_pb2.GraphDef:
+    """Returns the GraphDef that a model's tags name."""
+    if tested.kind == "graph_def":
+        return loaders.read_graph_def(tested.path)
+    graphs = meta_graphs_of(tested.path)
+    return next(g.graph_def for g in graphs if set(g.meta_info_def.tags) == set(tested.tags))
+
+
+def outputs_of(tested: models.TestModel) -> list[str]:
+    """Returns the tensors of the main graph that a model's callers fetch."""
+    if tested.kind == "graph_def":
+        return list(tested.outputs)
+    return [
+        output.name
+        for meta_graph in meta_graphs_of(tested.path)
+        if set(meta_graph.meta_info_def.tags) == set(tested.tags)
+        for name, signature in meta_graph.signature_def.items()
+        if not name.startswith("__")
+        for output in signature.outputs.values()
+    ]
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+def assert_same_answers(expected: Mapping[str, Outputs], actual: Rewritten, loader: Any) -> None:
+    got = run(actual.model, loader)
+    for signature, outputs in expected.items():
+        bounds.assert_close_to_original(outputs, got[signature], actual.low, actual.rounded_steps)
+
+
+# ---------------------------------------------------------------- answers
+
+
+@pytest.mark.parametrize("loader", loaders.LOADERS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", SAVED)
+def test_a_rewritten_saved_model_answers_like_the_original(
+    name: str, dtype: str, loader: str, rewrite: Rewrite, answers: Any
+) -> None:
+    if name in IMAGES and dtype == "bfloat16" and loader != "tf2":
+        pytest.skip("large, and done in half: one loader is enough for the other type")
+
+    assert_same_answers(answers(name), rewrite(name, dtype), loaders.LOADERS[loader])
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", "transformer", "lstm", "tf_keras", "tf1"])
+def test_a_rewritten_saved_model_answers_like_the_original_as_a_keras_layer(
+    name: str, rewrite: Rewrite, answers: Any
+) -> None:
+    assert_same_answers(answers(name), rewrite(name, "half"), loaders.run_keras)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_rewritten_frozen_graph_answers_like_the_original(
+    name: str, dtype: str, rewrite: Rewrite, answers: Any
+) -> None:
+    assert_same_answers(answers(name), rewrite(name, dtype), None)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", "transformer", "encoder", "emotion"])
+def test_a_model_rewritten_for_the_cpu_answers_like_the_original(
+    name: str, dtype: str, rewrite: Rewrite, answers: Any
+) -> None:
+    assert_same_answers(answers(name), rewrite(name, dtype, "cpu"), loaders.run_tf2)
+
+
+@pytest.mark.parametrize("name", [*SMALL, "mobilenet_v3_small", *CORPUS_SAVED])
+def test_a_rewritten_saved_model_can_be_saved_again(
+    name: str, rewrite: Rewrite, tmp_path: Path
+) -> None:
+    rewritten = rewrite(name, "half")
+    if not rewritten.original.resavable:
+        pytest.skip("TensorFlow 2 can't save a model with ref variables again")
+    again = dataclasses.replace(rewritten.model, path=tmp_path / "again", tags=loaders.SERVE)
+
+    loaders.resave(rewritten.model.path, again.path, rewritten.model.tags)
+
+    expected = run(rewritten.model, loaders.run_tf2)
+    for signature, outputs in run(again, loaders.run_tf2).items():
+        for output, value in outputs.items():
+            np.testing.assert_array_equal(value, expected[signature][output], err_msg=output)
+
+
+# ---------------------------------------------------------------- the interface and the rest
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [*SAVED, "custom_op"])
+def test_signatures_and_tags_are_those_of_the_original(
+    name: str, dtype: str, rewrite: Rewrite
+) -> None:
+    rewritten = rewrite(name, dtype)
+    before = meta_graphs_of(rewritten.original.path)
+    after = meta_graphs_of(rewritten.model.path)
+
+    assert len(before) == len(after)
+    for expected, actual in zip(before, after, strict=True):
+        assert list(expected.meta_info_def.tags) == list(actual.meta_info_def.tags)
+        assert sorted(expected.signature_def) == sorted(actual.signature_def)
+        for key in expected.signature_def:
+            assert expected.signature_def[key] == actual.signature_def[key], key
+
+
+@pytest.mark.parametrize("name", [*SAVED, "custom_op"])
+def test_functions_that_the_object_graph_names_keep_names_and_types(
+    name: str, rewrite: Rewrite
+) -> None:
+    rewritten = rewrite(name, "half")
+
+    assert named_functions(rewritten.original.path) == named_functions(rewritten.model.path)
+
+
+def named_functions(path: Path) -> list[dict[str, tuple[list[Any], list[Any]]]]:
+    """Returns argument and result types of each concrete function, for each meta graph."""
+    return [
+        {
+            f.signature.name: (
+                [argument.type for argument in f.signature.input_arg],
+                [result.type for result in f.signature.output_arg],
+            )
+            for f in meta_graph.graph_def.library.function
+            if f.signature.name in meta_graph.object_graph_def.concrete_functions
+        }
+        for meta_graph in meta_graphs_of(path)
+    ]
+
+
+@pytest.mark.parametrize("name", [*SMALL, "custom_op", "basic_pitch"])
+def test_all_else_is_carried_over_as_it_was(name: str, rewrite: Rewrite) -> None:
+    rewritten = rewrite(name, "half")
+
+    assert carried_files(rewritten.original.path) == carried_files(rewritten.model.path)
+    before = meta_graphs_of(rewritten.original.path)
+    after = meta_graphs_of(rewritten.model.path)
+    for expected, actual in zip(before, after, strict=True):
+        assert expected.asset_file_def == actual.asset_file_def
+        assert dict(expected.collection_def) == dict(actual.collection_def)
+        assert expected.saver_def == actual.saver_def
+
+
+def carried_files(directory: Path) -> dict[str, bytes]:
+    made_anew = ("saved_model.pb", "fingerprint.pb", "variables/")
+    return {k: v for k, v in files_of(directory).items() if not k.startswith(made_anew)}
+
+
+# ---------------------------------------------------------------- stability
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["resnet50", *SMALL, "custom_op", *CORPUS_SAVED, *GRAPHS])
+def test_a_second_rewrite_changes_nothing(
+    name: str, dtype: str, rewrite: Rewrite, tmp_path: Path
+) -> None:
+    once = rewrite(name, dtype).model
+
+    twice, report = rewrite_model(once, tmp_path / "twice", dtype)
+
+    assert report.lowered_nothing
+    assert contents(once) == contents(twice)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", *SMALL, "custom_op", *GRAPHS])
+def test_the_same_input_gives_the_same_bytes(name: str, rewrite: Rewrite, tmp_path: Path) -> None:
+    rewritten = rewrite(name, "half")
+
+    again, _ = rewrite_model(rewritten.original, tmp_path / "again", "half")
+
+    assert contents(rewritten.model) == contents(again)
+
+
+def contents(tested: models.TestModel) -> dict[str, bytes]:
+    if tested.kind == "graph_def":
+        return {"": tested.path.read_bytes()}
+    return files_of(tested.path)
+
+
+# ---------------------------------------------------------------- what became low
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [*SAVED, "custom_op", *GRAPHS])
+def test_no_weight_is_cast_at_run_time(name: str, dtype: str, rewrite: Rewrite) -> None:
+    rewritten = rewrite(name, dtype)
+
+    casts = list(walk.Walk(rewritten.graph_def).casts_on_weights(rewritten.low.proto))
+
+    assert casts == []
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("device", ["any", "gpu"])
+@pytest.mark.parametrize("name", CONVOLUTIONAL)
+def test_every_contraction_of_a_convolutional_net_is_low(
+    name: str, device: str, dtype: str, rewrite: Rewrite
+) -> None:
+    rewritten = rewrite(name, dtype, device)
+
+    found = walk.contractions(walk.Walk(rewritten.graph_def), outputs_of(rewritten.model))
+
+    assert found
+    types = {f"{s}/{n.name}": n.attr["T"].type for s, n in found}
+    assert {k: v for k, v in types.items() if v != rewritten.low.proto} == {}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [*SAVED, "custom_op", *GRAPHS])
+def test_weights_take_fewer_bytes(name: str, dtype: str, rewrite: Rewrite) -> None:
+    rewritten = rewrite(name, dtype)
+    report = rewritten.report
+
+    assert not report.lowered_nothing
+    assert report.weight_bytes_after < report.weight_bytes_before
+    if rewritten.model.kind == "saved_model" and checkpoint_bytes(rewritten.original.path):
+        saved = checkpoint_bytes(rewritten.original.path) - checkpoint_bytes(rewritten.model.path)
+        assert saved > 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [*IMAGES, "deeplc_rt", "fer_emotion"])
+def test_the_checkpoint_of_a_convolutional_net_halves(
+    name: str, dtype: str, rewrite: Rewrite
+) -> None:
+    rewritten = rewrite(name, dtype)
+
+    before = checkpoint_bytes(rewritten.original.path)
+    after = checkpoint_bytes(rewritten.model.path)
+
+    assert after <= 0.55 * before
+
+
+def checkpoint_bytes(directory: Path) -> int:
+    return sum(p.stat().st_size for p in (directory / "variables").glob("*.data-*"))
+
+
+def test_the_weights_of_a_mixed_precision_export_become_half(rewrite: Rewrite) -> None:
+    rewritten = rewrite("mixed_float16", "half")
+    kernels = [w for w in rewritten.report.weights if w.bytes_before > 1000]
+
+    assert kernels
+    assert {w.name: w.precision for w in kernels} == {w.name: "half" for w in kernels}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_unknown_op_stays_float32_between_low_contractions(dtype: str, rewrite: Rewrite) -> None:
+    rewritten = rewrite("custom_op", dtype)
+    nodes = [n for f in rewritten.graph_def.library.function for n in f.node_def]
+    custom = [node for node in nodes if node.op == "AcmeSoftShrink"]
+    products = [node for node in nodes if node.op == "MatMul"]
+
+    assert [node.attr["T"].type for node in custom] == [dtypes.DT_FLOAT]
+    assert [node.attr["lambda"].f for node in custom] == [0.25]
+    assert [node.attr["T"].type for node in products] == [rewritten.low.proto] * 2
+    (meta_graph,) = meta_graphs_of(rewritten.model.path)
+    assert "AcmeSoftShrink" in [op.name for op in meta_graph.meta_info_def.stripped_op_list.op]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_of_a_tied_embedding_are_the_original_rows_rounded(
+    dtype: str, rewrite: Rewrite, answers: Any
+) -> None:
+    rewritten = rewrite("tied_embedding", dtype)
+    wanted = answers("tied_embedding")["embed"]["rows"]
+
+    rows = run(rewritten.model, loaders.run_tf2)["embed"]["rows"]
+
+    np.testing.assert_array_equal(rows, wanted.astype(rewritten.low.numpy).astype(np.float32))

@@ -1,0 +1,253 @@
+"""The one topological pass: the precision of every class of type variables, with the reason.
+
+On entry every class has its rule; on exit every class has its decision, and no value that a float32
+op computes and a float32 op reads passes through the low precision on the way.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+
+from tf_amp_rewriter.ir.flow import Flow
+from tf_amp_rewriter.ops.rows import Category
+from tf_amp_rewriter.reasons import NO_CAUSE, Decision, Decisions, Kind
+from tf_amp_rewriter.rules import free as free_values
+from tf_amp_rewriter.rules.assign import Role, Rule
+
+_WEIGHTS = (Role.CONSTANT, Role.VARIABLE)
+_FOLLOWERS = (Role.CAST_DOWN, Role.SHAPE)
+
+
+def classify(flow: Flow, rules: Sequence[Rule]) -> Decisions:
+    """Returns the decision of each class. Linear in nodes and edges.
+
+    1. ALLOW is low if it is eligible.
+    2. DENY, KEEP and what is not eligible stay float32. DENY, and what stays float32 because a
+       constant does not fit, taint.
+    3. INFER is low if no input that is not free is tainted, and one of them is low.
+    4. CLEAR is low if all inputs that are not free are low, or if every consumer wants low. It
+       passes taint on.
+    5. Weights follow their consumers, and so do CLEAR ops on weights alone.
+    6. An island of low classes without an ALLOW op or a table goes back to float32.
+
+    Cycles (a function called twice in a row, a loop): all start as low and untainted; a class is
+    visited again when one that it reads changes, and changes go one way only, so this ends.
+    """
+    order = topological_order(flow)
+    passing = _Pass(flow, rules, free_values.analyse(flow, rules, order))
+    passing.find_wants(order)
+    passing.run(order)
+    passing.settle_weights(order)
+    passing.revert_islands()
+    passing.settle_weights(order)
+    return tuple(passing.decisions)
+
+
+def topological_order(flow: Flow) -> list[int]:
+    """Returns all classes, sources before readers; cycles are cut where they are entered."""
+    order: list[int] = []
+    state = bytearray(len(flow.sources))  # 0 new, 1 open, 2 done
+    for root in range(len(flow.sources)):
+        stack = [root]
+        while stack:
+            number = stack[-1]
+            if state[number] == 0:
+                state[number] = 1
+                stack.extend(s for s in flow.sources[number] if state[s] == 0)
+            else:
+                stack.pop()
+                if state[number] == 1:
+                    state[number] = 2
+                    order.append(number)
+    return order
+
+
+class _Pass:
+    """The state of one run of the pass; lives only as long as `classify`."""
+
+    def __init__(
+        self, flow: Flow, rules: Sequence[Rule], free: Sequence[free_values.Free | None]
+    ) -> None:
+        self.flow = flow
+        self.rules = rules
+        self.free = free
+        size = len(rules)
+        self.wants = [False] * size
+        self.taint = [NO_CAUSE] * size  # class at the origin of the taint
+        self.decisions = [Decision(low=True, kind=Kind.CLEAR)] * size
+
+    def find_wants(self, order: Sequence[int]) -> None:
+        """Finds who wants low: an ALLOW op does, a CLEAR op does if all its consumers do."""
+        queue = collections.deque(reversed(order))
+        self.wants = [self.may_want(number) for number in range(len(self.rules))]
+        queued = bytearray(b"\1") * len(self.rules)
+        while queue:
+            number = queue.popleft()
+            queued[number] = 0
+            rule = self.rules[number]
+            if not self.wants[number] or rule.category is Category.ALLOW:
+                continue
+            if not self.all_consumers_want(number):
+                self.wants[number] = False
+                for source in self.flow.sources[number]:
+                    if not queued[source]:
+                        queued[source] = 1
+                        queue.append(source)
+
+    def may_want(self, number: int) -> bool:
+        rule = self.rules[number]
+        if not rule.eligible or self.misfit_source(number) >= 0:
+            return False
+        if rule.category is Category.ALLOW:
+            return True
+        if rule.category is not Category.CLEAR:
+            return False
+        return not rule.discrete and rule.role in (Role.NODE, Role.CAST_UP, Role.TABLE)
+
+    def all_consumers_want(self, number: int) -> bool:
+        readers = [r for r in self.flow.readers[number] if self.rules[r].role is not Role.SHAPE]
+        return bool(readers) and all(self.wants[reader] for reader in readers)
+
+    def misfit_source(self, number: int) -> int:
+        """Returns a constant that the class reads and that does not fit; -1 if there is none."""
+        for source in self.flow.sources[number]:
+            free = self.free[source]
+            if free is not None and free.misfit >= 0:
+                return free.misfit
+        return -1
+
+    def run(self, order: Sequence[int]) -> None:
+        queue = collections.deque(order)
+        queued = bytearray(b"\1") * len(self.rules)
+        while queue:
+            number = queue.popleft()
+            queued[number] = 0
+            decision, taint = self.decide(number)
+            changed = (decision.low, taint) != (self.decisions[number].low, self.taint[number])
+            self.decisions[number], self.taint[number] = decision, taint
+            if changed:
+                for reader in self.flow.readers[number]:
+                    if not queued[reader]:
+                        queued[reader] = 1
+                        queue.append(reader)
+
+    def decide(self, number: int) -> tuple[Decision, int]:
+        """Returns the decision of a class and the origin of its taint."""
+        rule = self.rules[number]
+        if rule.role in _WEIGHTS or number in self.flow.variable_of:
+            return Decision(rule.eligible, rule.kind, rule.detail), NO_CAUSE
+        flowing = [s for s in self.flow.sources[number] if self.free[s] is None]
+        tainted = next((self.taint[s] for s in flowing if self.taint[s] != NO_CAUSE), NO_CAUSE)
+        misfit = self.misfit_source(number)
+        if not rule.eligible:
+            return self.decide_ineligible(number, tainted, misfit)
+        if misfit >= 0:
+            detail = self.rules[misfit].detail
+            is_free = self.free[number] is not None
+            return Decision(False, Kind.RANGE, detail, misfit), NO_CAUSE if is_free else number
+        match rule.category:
+            case Category.ALLOW:
+                return Decision(True, Kind.ALLOW), NO_CAUSE
+            case Category.INFER:
+                return self.decide_infer(number, flowing, tainted)
+            case _:
+                return self.decide_clear(number, flowing, tainted)
+
+    def decide_ineligible(self, number: int, tainted: int, misfit: int) -> tuple[Decision, int]:
+        rule = self.rules[number]
+        decision = Decision(False, rule.kind, rule.detail)
+        if self.free[number] is not None or rule.bounded:
+            return decision, NO_CAUSE
+        if rule.taints or (misfit >= 0 and rule.category is not Category.KEEP):
+            return decision, number
+        passes = rule.category in (Category.INFER, Category.CLEAR) and rule.kind is not Kind.USER
+        return decision, tainted if passes else NO_CAUSE
+
+    def decide_infer(
+        self, number: int, flowing: Sequence[int], tainted: int
+    ) -> tuple[Decision, int]:
+        rule = self.rules[number]
+        if tainted != NO_CAUSE:
+            passed_on = NO_CAUSE if rule.bounded else tainted
+            return Decision(False, Kind.TAINTED, "", tainted), passed_on
+        some_low = any(self.decisions[source].low for source in flowing)
+        if some_low and (not rule.only_if_wanted or self.all_consumers_want(number)):
+            return Decision(True, Kind.INFER), NO_CAUSE
+        return Decision(False, Kind.NOTHING_LOW), NO_CAUSE
+
+    def decide_clear(
+        self, number: int, flowing: Sequence[int], tainted: int
+    ) -> tuple[Decision, int]:
+        rule = self.rules[number]
+        if rule.role is Role.TABLE and not flowing:
+            return Decision(True, Kind.CLEAR), NO_CAUSE
+        if self.free[number] is not None:
+            return Decision(True, Kind.FREE), NO_CAUSE  # settle_weights decides
+        all_low = bool(flowing) and all(self.decisions[source].low for source in flowing)
+        if (all_low and not rule.only_if_wanted) or self.wants[number]:
+            return Decision(True, Kind.CLEAR), tainted
+        if tainted != NO_CAUSE:
+            return Decision(False, Kind.TAINTED, "", tainted), tainted
+        return Decision(False, Kind.NOTHING_LOW), NO_CAUSE
+
+    def settle_weights(self, order: Sequence[int]) -> None:
+        """Lets weights, and CLEAR ops on weights alone, follow their consumers."""
+        for number in reversed(order):
+            free, role = self.free[number], self.rules[number].role
+            if free is None or not free.flexible or role in _FOLLOWERS:
+                continue
+            readers = [
+                self.decisions[r].low or self.rules[r].role is Role.CAST_DOWN
+                for r in self.flow.readers[number]
+                if self.rules[r].role is not Role.SHAPE
+            ]
+            # a constant that both precisions need exists twice; a variable exists once
+            some = any(readers) and (free.of_variable or role is Role.CONSTANT)
+            if some or (readers and all(readers)):
+                self.decisions[number] = Decision(True, Kind.FREE)
+            else:
+                self.decisions[number] = Decision(False, Kind.CONSUMERS)
+        self.settle_followers()
+
+    def settle_followers(self) -> None:
+        """Lets what follows its source whatever that is follow it."""
+        for number, rule in enumerate(self.rules):
+            if rule.role not in _FOLLOWERS or not rule.eligible:
+                continue
+            sources = self.flow.sources[number]
+            low = bool(sources) and all(self.decisions[source].low for source in sources)
+            if rule.role is Role.SHAPE:  # a low copy of a constant is not worth making for this
+                low = low and all(self.rules[s].role is not Role.CONSTANT for s in sources)
+            self.decisions[number] = Decision(low, Kind.CLEAR if low else Kind.NOTHING_LOW)
+
+    def revert_islands(self) -> None:
+        """Turns islands without an ALLOW op or a table back to float32."""
+        seen = bytearray(len(self.rules))
+        for root, decision in enumerate(self.decisions):
+            if seen[root] or not decision.low or self.free[root] is not None:
+                continue
+            island = self.island_of(root, seen)
+            if not any(self.is_seed(number) for number in island):
+                for number in island:
+                    self.decisions[number] = Decision(False, Kind.ISLAND)
+
+    def island_of(self, root: int, seen: bytearray) -> list[int]:
+        island, stack = [], [root]
+        seen[root] = 1
+        while stack:
+            number = stack.pop()
+            island.append(number)
+            for near in (*self.flow.sources[number], *self.flow.readers[number]):
+                if not seen[near] and self.decisions[near].low and self.free[near] is None:
+                    seen[near] = 1
+                    stack.append(near)
+        return island
+
+    def is_seed(self, number: int) -> bool:
+        rule = self.rules[number]
+        return rule.category is Category.ALLOW or rule.role in (
+            Role.TABLE,
+            Role.CAST_DOWN,
+            Role.CAST_UP,
+        )

@@ -1,0 +1,159 @@
+"""What must hold of every graph that we write; shares no code with the pass.
+
+TensorFlow's own importer checks types and shapes of all scopes; calls, which it checks only when
+they run, are checked here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Final
+
+from tensorflow.core.framework import attr_value_pb2, graph_pb2, node_def_pb2
+from tensorflow.python.client import pywrap_tf_session
+from tensorflow.python.framework import c_api_util, errors_impl, op_def_registry, ops
+
+from tf_amp_rewriter import errors
+from tf_amp_rewriter.ir import build, calls
+from tf_amp_rewriter.ir import program as ir
+from tf_amp_rewriter.ops import calls as call_table
+from tf_amp_rewriter.ops import handles
+from tf_amp_rewriter.ops.attrs import attr_of
+
+_LARGE_BYTES: Final = 4096  # a constant that shapes are inferred from is smaller
+
+
+def check(source: ir.GraphSource) -> list[str]:
+    """Returns a sentence for every invariant that the graph breaks; empty if all hold.
+
+    1. Every input is resolved and every name is unique.
+    2. The types of every call are those of the function.
+    3. TensorFlow imports the main graph and the body of every function.
+    """
+    try:
+        program = build.program([source])  # 1
+    except errors.InputError as error:
+        return [str(error)]
+    violations = list(_odd_calls(program))  # 2
+    for scope in program.scopes:  # 3
+        problem = _import_problem(program, scope)
+        if problem:
+            place = f"function `{scope.name}`" if scope.name else "the main graph"
+            violations.append(f"TensorFlow does not import {place}: {problem}")
+    return violations
+
+
+def _odd_calls(program: ir.Program) -> Iterator[str]:
+    for scope in program.scopes:
+        for node in scope.nodes:
+            row = call_table.CALLS.get(node.op)
+            if row is None or node.proto is None:
+                continue
+            given = list(attr_of(node.proto, row.input_types).list.type)
+            results = list(attr_of(node.proto, row.output_types).list.type)
+            for callee in calls.callees(program, scope, node):
+                body = program.scopes[callee.scope]
+                signature = (
+                    program.graphs[body.graph].graph_def.library.function[body.function].signature
+                )
+                arguments = [arg.type for arg in signature.input_arg]
+                if arguments != given:
+                    yield f"`{node.name}` calls `{body.name}` with {given}, expected {arguments}"
+                outputs = [arg.type for arg in signature.output_arg]
+                if callee.gives_results and outputs != results:
+                    yield f"`{node.name}` takes {results} from `{body.name}`, expected {outputs}"
+
+
+def _import_problem(program: ir.Program, scope: ir.Scope) -> str:
+    graph_def = _importable(program, scope)
+    graph = ops.Graph()
+    options = c_api_util.ScopedTFImportGraphDefOptions()
+    with (
+        graph._c_graph.get() as c_graph,
+        c_api_util.tf_buffer(graph_def.SerializeToString()) as serialized,
+    ):
+        try:
+            pywrap_tf_session.TF_GraphImportGraphDefWithResults(
+                c_graph, serialized, options.options
+            )
+        except errors_impl.OpError as error:
+            return error.message
+        except ValueError as error:
+            return str(error)
+    return ""
+
+
+def _importable(program: ir.Program, scope: ir.Scope) -> graph_pb2.GraphDef:
+    """Returns the scope as a main graph.
+
+    Arguments, and outputs of ops that TensorFlow itself does not know, become placeholders, and so
+    do large constants, so that the copy stays small.
+    """
+    result = graph_pb2.GraphDef(versions=program.graphs[scope.graph].graph_def.versions)
+    for index, node in enumerate(scope.nodes):
+        if node.op == ir.ARG:
+            _add_placeholder(result, _name(scope, index, 0), node.out_types[0])
+        elif node.proto is not None and _is_registered(node):
+            result.node.append(_copy(scope, index))
+    unregistered = {
+        place: in_type
+        for node in scope.nodes
+        if _is_registered(node)
+        for place, in_type in zip(node.inputs, node.in_types, strict=True)
+        if not _is_registered(scope.nodes[place[0]])
+    }
+    for (index, port), dtype in sorted(unregistered.items()):
+        _add_placeholder(result, _name(scope, index, port), dtype)
+    return result
+
+
+def _is_registered(node: ir.Node) -> bool:
+    return node.proto is None or op_def_registry.get(node.op) is not None
+
+
+def _name(scope: ir.Scope, index: int, port: int) -> str:
+    """Returns the name, in the imported graph, of the node that gives this output."""
+    return f"n{index}" if _is_registered(scope.nodes[index]) else f"n{index}_{port}"
+
+
+def _add_placeholder(graph_def: graph_pb2.GraphDef, name: str, dtype: int) -> None:
+    node = graph_def.node.add(name=name, op="Placeholder")
+    node.attr["dtype"].type = dtype
+    node.attr["shape"].shape.unknown_rank = True
+
+
+def _stand_in(constant: node_def_pb2.NodeDef, name: str) -> node_def_pb2.NodeDef:
+    result = node_def_pb2.NodeDef(name=name, op="Placeholder")
+    result.attr["dtype"].type = attr_of(constant, "dtype").type
+    result.attr["shape"].shape.CopyFrom(attr_of(constant, "value").tensor.tensor_shape)
+    return result
+
+
+@functools.cache
+def _defaults(op: str) -> tuple[tuple[str, attr_value_pb2.AttrValue], ...]:
+    """Returns the defaults of an op's attributes: a SavedModel leaves them out."""
+    op_def = op_def_registry.get(op)
+    return tuple((a.name, a.default_value) for a in op_def.attr if a.HasField("default_value"))
+
+
+def _copy(scope: ir.Scope, index: int) -> node_def_pb2.NodeDef:
+    node = scope.nodes[index]
+    copy = node_def_pb2.NodeDef()
+    assert node.proto is not None
+    if node.op == handles.CONSTANT and node.proto.ByteSize() > _LARGE_BYTES:
+        return _stand_in(node.proto, _name(scope, index, 0))
+    copy.CopyFrom(node.proto)
+    copy.name = _name(scope, index, 0)
+    for attr, default in _defaults(node.op):
+        if attr not in copy.attr:
+            copy.attr[attr].CopyFrom(default)
+    del copy.input[:]
+    for producer, port in node.inputs:
+        name = _name(scope, producer, port)
+        copy.input.append(
+            name if port == 0 or name.startswith(f"n{producer}_") else f"{name}:{port}"
+        )
+    if "_class" in copy.attr:  # colocation with names that are gone here
+        del copy.attr["_class"]
+    return copy

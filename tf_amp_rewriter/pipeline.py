@@ -1,0 +1,185 @@
+"""The whole flow on one page: read, view, flow, rules, classify, rewrite, check, write, publish."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from google.protobuf import text_format
+from tensorflow.core.framework import graph_pb2
+from tensorflow.core.protobuf import saved_model_pb2
+
+from tf_amp_rewriter import classify, errors
+from tf_amp_rewriter.ir import build, check, variables
+from tf_amp_rewriter.ir import flow as flows
+from tf_amp_rewriter.ir import program as ir
+from tf_amp_rewriter.options import Options
+from tf_amp_rewriter.report import build as reports
+from tf_amp_rewriter.report.model import Report
+from tf_amp_rewriter.rewrite import apply
+from tf_amp_rewriter.rules import assign
+from tf_amp_rewriter.saved_model import checkpoint as checkpoints
+from tf_amp_rewriter.saved_model import object_graph, publish, reader, writer
+
+PathLike = str | os.PathLike[str]
+_DEFAULTS = Options()
+
+
+def rewrite_saved_model(
+    source: PathLike, destination: PathLike, options: Options = _DEFAULTS
+) -> Report:
+    """Rewrites a SavedModel directory.
+
+    Args:
+        source: the SavedModel directory.
+        destination: the directory to make; it exists only when complete.
+        options: what to do.
+
+    Raises:
+        errors.InputError: the input can't be read or is not valid.
+        errors.OutputError: the output can't be written.
+        errors.InternalError: our own fault; nothing is published.
+    """
+    start = time.perf_counter()
+    source, destination = Path(source), Path(destination)
+    model = reader.read_saved_model(source, options.tags)
+    publish.check_destination(source, destination, options.overwrite)
+    with errors.at_path(str(source)):
+        graphs = [object_graph.graph_source(m, str(source)) for m in model.meta_graphs]
+        edited, report = _rewrite(graphs, object_graph.links(model), options, model.checkpoint)
+    with publish.staging_beside(destination) as staging:
+        writer.write(
+            source,
+            staging,
+            _edited_proto(model, edited, options),
+            model.checkpoint,
+            edited.conversions,
+        )
+        publish.publish(staging, destination, options.overwrite)
+    elapsed_s = time.perf_counter() - start
+    return reports.with_places(report, str(source), str(destination), elapsed_s)
+
+
+def rewrite_graph_def(graph_def: graph_pb2.GraphDef, options: Options = _DEFAULTS) -> Report:
+    """Rewrites a frozen GraphDef in memory; `Report.graph_def` is the result.
+
+    Args:
+        graph_def: the graph; it is not changed.
+        options: what to do; `outputs` names what is fetched. Without it every tensor that nothing
+            reads counts as fetched.
+
+    Raises:
+        errors.InputError: the graph is not valid, or lacks a node that `options` name.
+        errors.InternalError: our own fault.
+    """
+    start = time.perf_counter()
+    edited, report = _rewrite([_frozen(graph_def, options)], variables.Links(), options, None)
+    report = dataclasses.replace(report, graph_def=edited.graph_defs[0])
+    return reports.with_places(report, "", "", time.perf_counter() - start)
+
+
+def rewrite_frozen_graph(
+    source: PathLike, destination: PathLike, options: Options = _DEFAULTS
+) -> Report:
+    """Rewrites a file with a frozen GraphDef, binary or (`.pbtxt`) text, to another.
+
+    Args:
+        source: the file.
+        destination: the file to make; text if its name ends in `.pbtxt`.
+        options: what to do; see `rewrite_graph_def`.
+
+    Raises:
+        errors.InputError: the input can't be read or is not valid.
+        errors.OutputError: the output can't be written.
+        errors.InternalError: our own fault; nothing is written.
+    """
+    start = time.perf_counter()
+    source, destination = Path(source), Path(destination)
+    if destination.exists() and not options.overwrite:
+        raise errors.OutputError(
+            "exists already", "give another path, or `--overwrite` to replace it", str(destination)
+        )
+    graph_def = reader.read_graph_def(source)
+    with errors.at_path(str(source)):
+        report = rewrite_graph_def(graph_def, options)
+    assert report.graph_def is not None
+    if destination.suffix == ".pbtxt":
+        data = text_format.MessageToString(report.graph_def).encode()
+    else:
+        data = report.graph_def.SerializeToString(deterministic=True)
+    publish.write_file_atomically(destination, data, options.overwrite)
+    elapsed_s = time.perf_counter() - start
+    return reports.with_places(report, str(source), str(destination), elapsed_s)
+
+
+def _rewrite(
+    graphs: Sequence[ir.GraphSource],
+    links: variables.Links,
+    options: Options,
+    checkpoint: checkpoints.Checkpoint | None,
+) -> tuple[apply.Edited, Report]:
+    program = build.program(graphs)
+    flow = flows.flow(program, links)
+    rules = assign.assign(flow, options, _misfit_finder(checkpoint, options))
+    decisions = classify.classify(flow, rules)
+    edited = apply.apply(flow, decisions, options.low)
+    for graph, graph_def in zip(graphs, edited.graph_defs, strict=True):
+        violations = check.check(dataclasses.replace(graph, graph_def=graph_def))
+        if violations:
+            raise errors.InternalError(
+                f"the rewritten graph is not valid: {violations[0]}",
+                "this is a bug of tf_amp_rewriter; please report it with this message",
+            )
+    warnings = assign.unused_wishes(flow, options)
+    return edited, reports.build(flow, decisions, edited, options, checkpoint, warnings)
+
+
+def _misfit_finder(
+    checkpoint: checkpoints.Checkpoint | None, options: Options
+) -> Callable[[Sequence[str]], str]:
+    @functools.cache
+    def misfit(key: str) -> str:
+        assert checkpoint is not None
+        return checkpoints.misfit_of(checkpoint, key, options.low)
+
+    return lambda keys: next((text for key in keys if (text := misfit(key))), "")
+
+
+def _edited_proto(
+    model: reader.Source, edited: apply.Edited, options: Options
+) -> saved_model_pb2.SavedModel:
+    """Returns a copy of the SavedModel's proto with the rewritten graphs and variable dtypes."""
+    result = saved_model_pb2.SavedModel()
+    result.CopyFrom(model.saved_model)
+    for graph, index in enumerate(model.selected):
+        result.meta_graphs[index].graph_def.CopyFrom(edited.graph_defs[graph])
+    for graph, node_id in sorted(edited.objects):
+        meta_graph = result.meta_graphs[model.selected[graph]]
+        meta_graph.object_graph_def.nodes[node_id].variable.dtype = options.low.proto
+    return result
+
+
+def _frozen(graph_def: graph_pb2.GraphDef, options: Options) -> ir.GraphSource:
+    nodes = {node.name for node in graph_def.node}
+    for flag, names in (("inputs", options.inputs), ("outputs", options.outputs)):
+        for name in names:
+            if name.partition(":")[0] not in nodes:
+                raise errors.InputError(
+                    f"`{flag}` names `{name}`, but no node has that name",
+                    f"the last nodes are {_last_names(graph_def)}",
+                )
+    fetches = options.outputs or _unread(graph_def)
+    return ir.GraphSource(graph_def, feeds=frozenset(options.inputs), fetches=frozenset(fetches))
+
+
+def _unread(graph_def: graph_pb2.GraphDef) -> list[str]:
+    read = {ref.removeprefix("^").partition(":")[0] for n in graph_def.node for ref in n.input}
+    return [node.name for node in graph_def.node if node.name not in read]
+
+
+def _last_names(graph_def: graph_pb2.GraphDef) -> str:
+    return ", ".join(f"`{node.name}`" for node in graph_def.node[-3:])

@@ -1,0 +1,41 @@
+"""Reasons -> sentences."""
+
+from __future__ import annotations
+
+from tf_amp_rewriter.reasons import Kind
+
+_SENTENCES = {
+    Kind.ALLOW: "it gains the most in low precision",
+    Kind.INFER: "safe in low precision, and a low value flows in",
+    Kind.CLEAR: "it changes no values, and what it reads or what reads it is low",
+    Kind.FREE: "a weight that low precision ops read",
+    Kind.DENY: "the op is numerically unsafe in low precision",
+    Kind.KEEP: "the op keeps float32",
+    Kind.TAINTED: "it reads what a numerically unsafe op computed",
+    Kind.NOTHING_LOW: "no low value flows in",
+    Kind.CONSUMERS: "only float32 ops read it",
+    Kind.PINNED: "seen from outside",
+    Kind.RANGE: "a value that it reads does not fit",
+    Kind.NO_KERNEL: "there is no kernel",
+    Kind.CONDITION: "the low kernel would be inaccurate here",
+    Kind.POSITION: "it decides a size, an index or an integer",
+    Kind.UNKNOWN_OP: "nobody knows the op",
+    Kind.USER: "the user's lists or patterns keep it",
+    Kind.ISLAND: "lowering it alone would cost more than it saves",
+}
+
+
+def sentence(kind: Kind, detail: str, cause: str) -> str:
+    """Returns why a type variable has its precision.
+
+    Args:
+        kind: the kind of reason.
+        detail: the fact behind it; may be empty.
+        cause: name of the node that caused it; may be empty.
+    """
+    text = _SENTENCES[kind]
+    if kind in (Kind.KEEP, Kind.DENY, Kind.PINNED, Kind.NO_KERNEL, Kind.CONDITION) and detail:
+        text = detail
+    elif detail:
+        text = f"{text}: {detail}"
+    return f"{text} (`{cause}`)" if cause else text

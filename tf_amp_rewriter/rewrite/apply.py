@@ -1,0 +1,88 @@
+"""Decisions -> `Edited`: new protos, and what becomes of each weight.
+
+On entry the protos are read-only; on exit they are as before, and the copies that are returned
+agree in all dtypes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from tensorflow.core.framework import graph_pb2
+
+from tf_amp_rewriter.dtypes import DT_FLOAT, LowPrecision
+from tf_amp_rewriter.ir.flow import Flow
+from tf_amp_rewriter.ir.variables import Object, Variable
+from tf_amp_rewriter.reasons import Decisions
+from tf_amp_rewriter.rewrite import scopes
+
+
+@dataclasses.dataclass(frozen=True)
+class Edited:
+    """The rewritten graphs.
+
+    Attributes:
+        graph_defs: the new graphs, in the order of `Program.graphs`.
+        conversions: checkpoint key -> new precision of its tensor.
+        objects: nodes of the object graphs whose variables are low now.
+        casts: number of Casts inserted.
+        converted: (scope, node) of constants that are low now.
+        copied: (scope, node) of constants that exist in both precisions now.
+    """
+
+    graph_defs: Sequence[graph_pb2.GraphDef]
+    conversions: Mapping[str, LowPrecision]
+    objects: frozenset[Object]
+    casts: int
+    converted: frozenset[tuple[int, int]]
+    copied: frozenset[tuple[int, int]]
+
+
+def apply(flow: Flow, decisions: Decisions, low: LowPrecision) -> Edited:
+    """Returns the rewritten graphs. Linear in the number of nodes."""
+    program = flow.program
+    graph_defs = [graph_pb2.GraphDef() for _ in program.graphs]
+    for copy, source in zip(graph_defs, program.graphs, strict=True):
+        copy.CopyFrom(source.graph_def)
+    is_low = [decisions[number].low for number in flow.class_of]
+    pinned = flow.pinned
+
+    casts, converted, copied = 0, set(), set()
+    for index, scope in enumerate(program.scopes):
+        result = scopes.edit(
+            scope,
+            graph_defs[scope.graph],
+            is_low.__getitem__,
+            lambda var: flow.class_of[var] in pinned,
+            low,
+        )
+        casts += result.casts
+        converted.update((index, node) for node in result.converted)
+        copied.update((index, node) for node in result.copied)
+
+    now_low = [v for v in flow.variables if is_low[v.type_vars[0]]]
+    for variable in now_low:
+        _set_handle_dtypes(flow, variable, graph_defs, low)
+    return Edited(
+        tuple(graph_defs),
+        {key: low for variable in now_low for key in variable.keys},
+        frozenset(place for variable in now_low for place in variable.objects),
+        casts,
+        frozenset(converted),
+        frozenset(copied),
+    )
+
+
+def _set_handle_dtypes(
+    flow: Flow, variable: Variable, graph_defs: Sequence[graph_pb2.GraphDef], low: LowPrecision
+) -> None:
+    """Sets what arguments say about the variable behind their handle, where they say anything."""
+    for scope_index, argument in variable.handle_args:
+        scope = flow.program.scopes[scope_index]
+        function = graph_defs[scope.graph].library.function[scope.function]
+        if argument in function.arg_attr:
+            attrs = function.arg_attr[argument].attr
+            if "_handle_dtypes" in attrs:
+                types = attrs["_handle_dtypes"].list.type
+                types[:] = [low.proto if t == DT_FLOAT else t for t in types]

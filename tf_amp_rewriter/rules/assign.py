@@ -1,0 +1,305 @@
+"""One rule for every class of type variables, from tables, kernels, constants and the user's wishes.
+
+On exit it is known of each class what it may become on its own account; `classify` adds what its
+neighbours make of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from tf_amp_rewriter import dtypes
+from tf_amp_rewriter.ir import constants, shapes
+from tf_amp_rewriter.ir import program as ir
+from tf_amp_rewriter.ir.flow import Flow
+from tf_amp_rewriter.ops import calls, categories, handles, kernels
+from tf_amp_rewriter.ops.attrs import attr_of
+from tf_amp_rewriter.ops.conditions import CONDITIONS, NodeFacts
+from tf_amp_rewriter.ops.rows import Category, OpRow
+from tf_amp_rewriter.options import Options
+from tf_amp_rewriter.reasons import Kind
+
+_FLOATS = (dtypes.DT_FLOAT, dtypes.DT_DOUBLE, dtypes.DT_HALF, dtypes.DT_BFLOAT16)
+
+
+class Role(enum.Enum):
+    """What a class is in the pass.
+
+    NODE: computes something. CONSTANT, VARIABLE: weights. TABLE: rows of a weight. SHAPE: reads a
+    shape, not values. CAST_DOWN: input of a user's Cast to the low precision. CAST_UP: output of a
+    user's Cast from something else to float32.
+    """
+
+    NODE = "NODE"
+    CONSTANT = "CONSTANT"
+    VARIABLE = "VARIABLE"
+    TABLE = "TABLE"
+    SHAPE = "SHAPE"
+    CAST_DOWN = "CAST_DOWN"
+    CAST_UP = "CAST_UP"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rule:
+    """What one class may become.
+
+    Attributes:
+        category: what the pass may do with it.
+        role: what it is.
+        kind: why it can't be low if `eligible` is False, else its category as a kind.
+        detail: the fact behind `kind`, in words.
+        eligible: whether it may become low at all.
+        taints: it computes unsafe values.
+        bounded: its results are never tainted.
+        discrete: it never makes anything be rounded.
+        only_if_wanted: low only if all consumers want that.
+        positions: what it reads decides a size, an index or an integer.
+    """
+
+    category: Category
+    role: Role
+    kind: Kind
+    detail: str = ""
+    eligible: bool = False
+    taints: bool = False
+    bounded: bool = False
+    discrete: bool = False
+    only_if_wanted: bool = False
+    positions: bool = False
+
+
+VariableMisfit = Callable[[Sequence[str]], str]
+
+
+def assign(flow: Flow, options: Options, variable_misfit: VariableMisfit) -> list[Rule]:
+    """Returns the rule of each class of `flow`.
+
+    Args:
+        flow: the program graph.
+        options: the user's wishes.
+        variable_misfit: checkpoint keys -> why these values don't fit the low precision, or "".
+    """
+    assigner = _Assigner(flow, options, variable_misfit)
+    rules = [assigner.rule(number) for number in range(len(flow.members))]
+    return _keep_positions(flow, rules)
+
+
+def unused_wishes(flow: Flow, options: Options) -> list[str]:
+    """Returns a sentence for every op type and pattern of the user's that matches nothing."""
+    ops = {flow.program.node_of(var).op for var in range(len(flow.program.type_vars))}
+    names = {flow.program.node_of(var).name for var in range(len(flow.program.type_vars))}
+    unused = []
+    for flag in ("allow_ops", "infer_ops", "clear_ops", "deny_ops"):
+        for op in getattr(options, flag):
+            if op != "*" and op not in ops:
+                unused.append(f"`{flag}` names op `{op}`, which no float32 node of the model has")
+    for pattern in options.keep_float32:
+        if not any(re.search(pattern, name) for name in names):
+            unused.append(f"`keep_float32` pattern `{pattern}` matches no float32 node")
+    return unused
+
+
+class _Assigner:
+    """Finds the rule of one class at a time; keeps only what all of them share."""
+
+    def __init__(self, flow: Flow, options: Options, variable_misfit: VariableMisfit) -> None:
+        self.flow = flow
+        self.options = options
+        self.low = options.low
+        self.variable_misfit = variable_misfit
+        self.wishes = _wishes(options)
+        self.keep = [re.compile(pattern) for pattern in options.keep_float32]
+
+    def rule(self, number: int) -> Rule:
+        members = self.flow.members[number]
+        if number in self.flow.variable_of:
+            return self.variable_rule(number)
+        rules = [self.member_rule(var) for var in members]
+        rule = next((r for r in rules if not r.eligible), rules[0])
+        if number in self.flow.pinned and rule.role is not Role.CONSTANT:
+            return dataclasses.replace(
+                rule, eligible=False, kind=Kind.PINNED, detail=self.flow.pinned[number]
+            )
+        return rule
+
+    def variable_rule(self, number: int) -> Rule:
+        variable = self.flow.variables[self.flow.variable_of[number]]
+        rule = Rule(Category.CLEAR, Role.VARIABLE, Kind.FREE, eligible=True)
+        tables = [
+            var
+            for var in self.flow.members[number]
+            if self.flow.program.node_of(var).op in handles.TABLE_READERS
+        ]
+        if tables:
+            rule = dataclasses.replace(rule, role=Role.TABLE)
+        if number in self.flow.pinned:
+            reason = self.flow.pinned[number]
+            return dataclasses.replace(rule, eligible=False, kind=Kind.PINNED, detail=reason)
+        if variable.blocked:
+            return dataclasses.replace(
+                rule, eligible=False, kind=Kind.PINNED, detail=variable.blocked
+            )
+        if any(self.is_kept(var) for var in tables):
+            return dataclasses.replace(rule, eligible=False, kind=Kind.USER)
+        misfit = self.variable_misfit(variable.keys)
+        if misfit:
+            return dataclasses.replace(rule, eligible=False, kind=Kind.RANGE, detail=misfit)
+        return rule
+
+    def is_kept(self, var: int) -> bool:
+        return self.is_kept_node(self.flow.program.node_of(var))
+
+    def is_kept_node(self, node: ir.Node) -> bool:
+        denied = self.wishes.get(node.op) is Category.DENY or self.options.deny_ops == ("*",)
+        return denied or any(pattern.search(node.name) for pattern in self.keep)
+
+    def member_rule(self, var: int) -> Rule:
+        place = self.flow.program.type_vars[var]
+        node = self.flow.program.node_of(var)
+        if not node.known:
+            return Rule(Category.KEEP, Role.NODE, Kind.UNKNOWN_OP, f"nobody knows op `{node.op}`")
+        if place.attr == ir.FIXED:
+            row = categories.row_for(node.op, self.low, self.options.device)
+            return Rule(
+                Category.KEEP,
+                Role.NODE,
+                Kind.KEEP,
+                f"op `{node.op}` is defined for float32 alone here",
+                taints=row is not None and row.category is Category.DENY,
+                positions=row is not None and row.positions,
+            )
+        if node.op in calls.CALLS or node.op in (ir.ARG, ir.RETVAL):
+            return self.call_rule(place, node)
+        if node.op == handles.CONSTANT:
+            return self.constant_rule(node)
+        if node.op == handles.CAST:
+            return self.cast_rule(place, node)
+        return self.op_rule(place, node)
+
+    def call_rule(self, place: ir.TypeVar, node: ir.Node) -> Rule:
+        row = calls.CALLS.get(node.op)
+        if row is not None and place.attr not in (row.input_types, row.output_types):
+            return Rule(Category.KEEP, Role.NODE, Kind.KEEP, "it decides a branch")
+        return Rule(Category.CLEAR, Role.NODE, Kind.CLEAR, eligible=True)
+
+    def constant_rule(self, node: ir.Node) -> Rule:
+        assert node.proto is not None
+        values = constants.values(attr_of(node.proto, "value").tensor)
+        misfit = dtypes.misfit(values, self.low)
+        if misfit:
+            return Rule(Category.CLEAR, Role.CONSTANT, Kind.RANGE, misfit)
+        return Rule(Category.CLEAR, Role.CONSTANT, Kind.FREE, eligible=True)
+
+    def cast_rule(self, place: ir.TypeVar, node: ir.Node) -> Rule:
+        """A user's Cast: only pairs that provably lose nothing are merged."""
+        assert node.proto is not None
+        source, target = attr_of(node.proto, "SrcT").type, attr_of(node.proto, "DstT").type
+        if self.is_kept_node(node):
+            return Rule(Category.KEEP, Role.NODE, Kind.USER)
+        if place.attr == "SrcT":
+            if target == self.low.proto and not attr_of(node.proto, "Truncate").b:
+                return Rule(Category.CLEAR, Role.CAST_DOWN, Kind.CLEAR, eligible=True)
+            integer = target not in _FLOATS and target != dtypes.DT_BOOL
+            detail = "a Cast to an integer reads it" if integer else "a Cast of the model reads it"
+            return Rule(Category.KEEP, Role.NODE, Kind.KEEP, detail, positions=integer)
+        if source == dtypes.DT_DOUBLE:
+            return Rule(Category.KEEP, Role.NODE, Kind.KEEP, "a Cast from float64 gives it")
+        return Rule(Category.CLEAR, Role.CAST_UP, Kind.CLEAR, eligible=True, only_if_wanted=True)
+
+    def op_rule(self, place: ir.TypeVar, node: ir.Node) -> Rule:
+        row = self.row(node)
+        if any(pattern.search(node.name) for pattern in self.keep):
+            return Rule(Category.KEEP, Role.NODE, Kind.USER, "`keep_float32` matches its name")
+        if row is None:
+            return Rule(Category.KEEP, Role.NODE, Kind.KEEP, f"no rule knows op `{node.op}`")
+        rule = Rule(
+            row.category,
+            _role(node.op),
+            Kind[row.category.value],
+            row.note,
+            taints=row.category is Category.DENY,
+            bounded=row.bounded,
+            discrete=row.discrete,
+            only_if_wanted=row.only_if_wanted,
+            positions=row.positions,
+        )
+        if node.op in self.wishes or self.options.deny_ops == ("*",):
+            rule = dataclasses.replace(rule, detail="the user's list says so")
+            if row.category is Category.DENY:
+                return dataclasses.replace(rule, kind=Kind.USER)
+        if row.category in (Category.DENY, Category.KEEP):
+            return rule
+        if row.attrs and place.attr not in row.attrs:
+            detail = f"attribute `{place.attr}` of op `{node.op}` stays float32"
+            return dataclasses.replace(
+                rule, category=Category.KEEP, kind=Kind.KEEP, detail=detail, taints=False
+            )
+        if not kernels.has_kernel(node.op, place.attr, self.low, self.options.device):
+            where = {"any": "GPU and CPU both", "gpu": "the GPU", "cpu": "the CPU"}
+            detail = f"no {self.low.name} kernel on {where[self.options.device]}"
+            return dataclasses.replace(rule, kind=Kind.NO_KERNEL, detail=detail)
+        refused = self.refused(place, node, row)
+        if refused:
+            return dataclasses.replace(rule, kind=Kind.CONDITION, detail=refused)
+        return dataclasses.replace(rule, eligible=True)
+
+    def row(self, node: ir.Node) -> OpRow | None:
+        wish = self.wishes.get(node.op)
+        if wish is None and self.options.deny_ops == ("*",):
+            wish = Category.DENY
+        row = categories.row_for(node.op, self.low, self.options.device)
+        if (
+            node.op == handles.ENTER
+            and node.proto is not None
+            and attr_of(node.proto, "is_constant").b
+        ):
+            row = OpRow(node.op, Category.CLEAR, "TF control flow: a loop invariant")
+        if wish is None:
+            return row
+        attrs = row.attrs if row is not None else ()
+        return OpRow(node.op, wish, "the user's list", attrs=attrs)
+
+    def refused(self, place: ir.TypeVar, node: ir.Node, row: OpRow) -> str:
+        if not row.condition:
+            return ""
+        assert node.proto is not None
+        scope = self.flow.program.scopes[place.scope]
+        facts = NodeFacts(
+            node.proto, self.low, self.options.device, shapes.input_shapes(scope, node)
+        )
+        return CONDITIONS[row.condition](facts)
+
+
+def _role(op: str) -> Role:
+    if op in handles.SHAPE_READERS:
+        return Role.SHAPE
+    return Role.TABLE if op in handles.TABLE_READERS else Role.NODE
+
+
+def _wishes(options: Options) -> Mapping[str, Category]:
+    wishes = dict.fromkeys(options.allow_ops, Category.ALLOW)
+    wishes |= dict.fromkeys(options.infer_ops, Category.INFER)
+    wishes |= dict.fromkeys(options.clear_ops, Category.CLEAR)
+    return wishes | dict.fromkeys(options.deny_ops, Category.DENY)
+
+
+def _keep_positions(flow: Flow, rules: list[Rule]) -> list[Rule]:
+    """Keeps float32 all that computes a size, an index or an integer, back to the contractions."""
+    stack = [number for number, rule in enumerate(rules) if rule.positions]
+    seen = set(stack)
+    while stack:
+        for source in flow.sources[stack.pop()]:
+            rule = rules[source]
+            is_weight = rule.role in (Role.CONSTANT, Role.VARIABLE)
+            if source in seen or is_weight or rule.category is Category.ALLOW:
+                continue
+            seen.add(source)
+            stack.append(source)
+            if rule.eligible:
+                rules[source] = dataclasses.replace(
+                    rule, eligible=False, kind=Kind.POSITION, detail="it decides a size or index"
+                )
+    return rules
