@@ -34,7 +34,7 @@ from tests import graph_text, rounding
 
 BOTH = ("half", "bfloat16")
 CLAIM = re.compile(
-    r"(?:(?P<attribute>\w+(?:\[\d+\])?) )?(?P<precision>low|f32) (?P<kind>[A-Z_]+)"
+    r"(?:(?P<attribute>\w+(?:\[\d+\])?) )?(?P<precision>low|f32)(?: (?P<kind>[A-Z_]+))?"
     r"(?: (?P<tainted>tainted )?by (?P<cause>\S+))?"
 )
 Feeds = Mapping[str, NDArray[np.generic]]
@@ -49,7 +49,7 @@ class Claim:
         node: name of the node.
         attribute: the type attribute; empty for a node's only one, or its `T`.
         precision: `low` or `f32`.
-        kind: the kind of reason.
+        kind: the kind of reason; empty if the comment does not say.
         cause: the node that caused it; empty if the comment does not say.
     """
 
@@ -73,7 +73,7 @@ def check_precision(
 ) -> None:
     """Rewrites the graph of `text` and compares the precisions with its comments.
 
-    A comment is `low KIND`, `f32 KIND`, `f32 KIND by NODE` or `f32 INFER tainted by NODE` (the kind
+    A comment is `low`, `low KIND`, `f32 KIND`, `f32 KIND by NODE` or `f32 INFER tainted by NODE` (the kind
     TAINTED); with the attribute in front for a node that has several: `T low INFER; U f32 KEEP`.
     What stands behind `--` is for people.
 
@@ -136,7 +136,7 @@ def claims(text: str) -> list[Claim]:
                 match = CLAIM.fullmatch(claim)
                 if match is None:
                     raise ValueError(f"`{claim}` is not `low KIND` or `f32 KIND [by NODE]`")
-                kind = "TAINTED" if match["tainted"] else match["kind"]
+                kind = "TAINTED" if match["tainted"] else match["kind"] or ""
                 fields = (match["attribute"] or "", match["precision"], kind, match["cause"] or "")
                 found.append(Claim(section.name, line.name, *fields))
     return found
@@ -154,24 +154,20 @@ def checked_rewrite(
     options = {"outputs": sinks(graph), **(options or {}), "dtype": dtype}
     report = _rewrite_twice(graph, options)
     assert report.graph_def is not None
-    imported = _imported(report.graph_def)
-    again = tf_amp_rewriter.rewrite_graph_def(
-        report.graph_def, tf_amp_rewriter.Options(**options)
-    )
+    rewritten = imported(report.graph_def)
+    again = tf_amp_rewriter.rewrite_graph_def(report.graph_def, tf_amp_rewriter.Options(**options))
     assert _text_of(report) == _text_of(again), "a second run changed the result"
     assert _bytes(report) == _bytes(again), "a second run changed the bytes"
     if not not_run:
         low = amp_dtypes.LOW_PRECISIONS[dtype]
-        _compare_answers(graph, imported, list(options["outputs"]), low, feeds or {}, ranges or {})
+        _compare_answers(graph, rewritten, list(options["outputs"]), low, feeds or {}, ranges or {})
     return report
 
 
 def sinks(graph: graph_pb2.GraphDef) -> tuple[str, ...]:
     """Returns the names of the nodes that have outputs, but no consumers."""
     used = {ref.lstrip("^").split(":")[0] for node in graph.node for ref in node.input}
-    return tuple(
-        node.name for node in graph.node if node.name not in used and node.op != "NoOp"
-    )
+    return tuple(node.name for node in graph.node if node.name not in used and node.op != "NoOp")
 
 
 def run_graph(
@@ -208,7 +204,7 @@ def _text_of(report: Report) -> str:
     return ir_text.graph_text(report.graph_def)
 
 
-def _imported(graph_def: graph_pb2.GraphDef) -> tf.Graph:
+def imported(graph_def: graph_pb2.GraphDef) -> tf.Graph:
     graph = tf.Graph()
     with graph.as_default():
         tf.graph_util.import_graph_def(graph_def, name="")
@@ -226,7 +222,7 @@ def _compare_answers(
     ranges: Mapping[str, tuple[float, float]],
 ) -> None:
     """Runs both graphs and compares each output under its bound."""
-    original = _imported(original_def)
+    original = imported(original_def)
     feeds = {**_random_feeds(original, ranges), **feeds}
     tensors = [t for op in original.get_operations() for t in op.outputs]
     values = run_graph(original, [t.name for t in tensors if t.dtype != tf.resource], feeds)
@@ -279,7 +275,7 @@ def _mismatch(report: Report, claim: Claim) -> list[str]:
         return [f"{place}: the report has no such type variable"]
     precision = "f32" if variable.precision == "float32" else "low"
     expected = f"{claim.precision} {claim.kind}" + (f" by {claim.cause}" if claim.cause else "")
-    actual = f"{precision} {variable.kind}"
+    actual = f"{precision} {variable.kind if claim.kind else ''}"
     if claim.cause:
         actual += f" by {variable.cause}"
     return [] if expected == actual else [f"{place}: {expected} != {actual} ({variable.reason})"]

@@ -80,8 +80,9 @@ def _layers(model: keras.Model) -> Iterator[Any]:
 def _randomize(model: keras.Model) -> None:
     """Gives normalizations a scale and offset, and ConvNeXt's layer scales a size that counts.
 
-    The last scale of a residual branch is small, as training (which starts it at 0) leaves it. With
-    scales near 1 a random network is chaotic: it amplifies a rounding of its input 40 times.
+    With scales near 1 and offsets near 0, a random network is chaotic, which no trained one is: it
+    amplifies a rounding of its input 40 times. So most activations are on the sloping side, and the
+    last scale of a residual branch is small, as training (which starts it at 0) leaves it.
     """
     generator = np.random.default_rng(2)
     for layer in _layers(model):
@@ -90,9 +91,11 @@ def _randomize(model: keras.Model) -> None:
             kind = variable.path.rsplit("/", 1)[-1]
             if kind == "gamma":
                 variable.assign(
-                    generator.uniform(*((0.1, 0.3) if last else (0.5, 1.0)), variable.shape)
+                    generator.uniform(*((0.1, 0.3) if last else (0.3, 0.7)), variable.shape)
                 )
-            elif kind in {"beta", "bias"}:
+            elif kind == "beta":
+                variable.assign(generator.normal(0.0 if last else 1.0, 0.1, variable.shape))
+            elif kind == "bias":
                 variable.assign(generator.normal(0, 0.1, variable.shape))
 
 

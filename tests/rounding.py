@@ -6,7 +6,7 @@ e >= max |v' - v| from the inputs to the outputs. For a node that computes f:
     e(out) = A(e(inputs)) + r * (u * (max |out| + A) + tiny)
 
 *   A is how much f can amplify what is already there: for x @ w, summed over K terms, it is
-    K * (e_x * max|w| + e_w * max|x| + e_x * e_w); for relu, tanh, softmax e_x (their slope is at
+    e_x * (sum of |w| over K) + K * e_w * (max|x| + e_x); for relu, tanh, softmax e_x (their slope is at
     most 1); for exp max|out| * (exp(e_x) - 1); and so on, one row of `AMPLIFY` each. No bound is
     claimed for an op without a row: that is an error in the test.
 *   r counts the roundings of a kernel: at most 2 in general (its result, and one inside: the
@@ -82,7 +82,29 @@ def _product(step: Step) -> float:
 
 
 def _matmul(step: Step) -> float:
-    return _contracted(step) * _product(step)
+    """e_x meets the magnitudes of one output's weights, e_w at most K values of x."""
+    weights = np.abs(step.x[-1] if step.op.type != "Conv2DBackpropInput" else step.x[1])
+    terms = _contracted(step)
+    (ex, ew), x = step.e[-2:], step.x[-2]
+    if step.op.type == "Conv2DBackpropInput":
+        return terms * (step.e[2] * largest(step.x[1]) + step.e[1] * largest(step.x[2]))
+    sums = weights.astype(np.float64).sum(axis=_summed_axes(step))
+    return ex * largest(sums) + terms * ew * (largest(x) + ex)
+
+
+def _summed_axes(step: Step) -> tuple[int, ...]:
+    """Returns the axes of the second input that one output sums over; all where not known."""
+    match step.op.type:
+        case "MatMul" | "SparseMatMul":
+            return (-1,) if step.op.get_attr("transpose_b") else (-2,)
+        case "BatchMatMul" | "BatchMatMulV2":
+            return (-1,) if step.op.get_attr("adj_y") else (-2,)
+        case "DepthwiseConv2dNative":
+            return (0, 1)
+        case "Conv2D" | "Conv3D":
+            return tuple(range(step.x[1].ndim - 1))
+        case _:
+            return tuple(range(step.x[1].ndim))
 
 
 def _divide(step: Step) -> float:
@@ -164,7 +186,7 @@ AMPLIFY: dict[str, Callable[[Step], float]] = {
     "Exp": _exp,
     "Log": _steep(lambda left: 1 / left),
     "Log1p": _steep(lambda left: 1 / left, 1.0),
-    "Sqrt": _steep(lambda left: 1 / (2 * math.sqrt(left))),
+    "Sqrt": lambda step: math.sqrt(step.e[0]),  # of x >= 0: |sqrt a - sqrt b| <= sqrt |a - b|
     "Rsqrt": _steep(lambda left: 1 / (2 * left**1.5)),
     **dict.fromkeys(["Reciprocal", "Inv"], _steep(lambda left: 1 / left**2)),
     "Sum": _folded,

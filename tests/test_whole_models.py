@@ -93,13 +93,13 @@ def rewrite(any_model: GetModel, scratch: Path) -> Rewrite:
     """Returns the function that gives (name, dtype, device) rewritten; each once a session."""
 
     @functools.cache
-    def get(name: str, dtype: str, device: str = "any") -> Rewritten:
+    def once(name: str, dtype: str, device: str) -> Rewritten:
         original = any_model(name)
         path = scratch / f"{name}-{dtype}-{device}"
         rewritten, report = rewrite_model(original, path, dtype, device)
         return Rewritten(name, original, rewritten, report)
 
-    return get
+    return lambda name, dtype, device="any": once(name, dtype, device)
 
 
 @pytest.fixture(scope="session")

@@ -146,6 +146,8 @@ class _Pass:
             detail = self.rules[misfit].detail
             is_free = self.free[number] is not None
             return Decision(False, Kind.RANGE, detail, misfit), NO_CAUSE if is_free else number
+        if rule.role is Role.TABLE and not flowing:
+            return Decision(True, Kind[rule.category.value]), NO_CAUSE
         match rule.category:
             case Category.ALLOW:
                 return Decision(True, Kind.ALLOW), NO_CAUSE
@@ -180,8 +182,6 @@ class _Pass:
         self, number: int, flowing: Sequence[int], tainted: int
     ) -> tuple[Decision, int]:
         rule = self.rules[number]
-        if rule.role is Role.TABLE and not flowing:
-            return Decision(True, Kind.CLEAR), NO_CAUSE
         if self.free[number] is not None:
             return Decision(True, Kind.FREE), NO_CAUSE  # settle_weights decides
         all_low = bool(flowing) and all(self.decisions[source].low for source in flowing)

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-DT_FLOAT: Final = 1
-DT_DOUBLE: Final = 2
-DT_INT32: Final = 3
-DT_STRING: Final = 7
-DT_BOOL: Final = 10
-DT_BFLOAT16: Final = 14
-DT_HALF: Final = 19
-DT_RESOURCE: Final = 20
-DT_VARIANT: Final = 21
+if TYPE_CHECKING:
+    from tensorflow.core.framework import types_pb2
+
+    DataType: TypeAlias = types_pb2.DataType.ValueType
+
+DT_FLOAT: Final = cast("DataType", 1)
+DT_DOUBLE: Final = cast("DataType", 2)
+DT_INT32: Final = cast("DataType", 3)
+DT_STRING: Final = cast("DataType", 7)
+DT_BOOL: Final = cast("DataType", 10)
+DT_BFLOAT16: Final = cast("DataType", 14)
+DT_HALF: Final = cast("DataType", 19)
+DT_RESOURCE: Final = cast("DataType", 20)
+DT_VARIANT: Final = cast("DataType", 21)
 REF_OFFSET: Final = 100  # DT_FLOAT_REF is 101, and so on
 
 # A scalar such as an epsilon or a temperature that moves by more than this share of itself is not
@@ -47,7 +52,7 @@ class LowPrecision:
     """
 
     name: str
-    proto: int
+    proto: DataType
     numpy: np.dtype[np.generic]
     max: float
     epsilon: float

@@ -134,8 +134,16 @@ def _rewrite(
                 f"the rewritten graph is not valid: {violations[0]}",
                 "this is a bug of tf_amp_rewriter; please report it with this message",
             )
-    warnings = assign.unused_wishes(flow, options)
+    warnings = [*assign.unused_wishes(flow, options), *_training_warnings(flow, edited, options)]
     return edited, reports.build(flow, decisions, edited, options, checkpoint, warnings)
+
+
+def _training_warnings(flow: flows.Flow, edited: apply.Edited, options: Options) -> Sequence[str]:
+    slots = {key for v in flow.variables for key in v.slot_keys if key in edited.conversions}
+    if not slots:
+        return ()
+    state = f"{len(slots)} optimizer slots are {options.dtype} now, as their variables are"
+    return (f"{state}: train on with the original model",)
 
 
 def _misfit_finder(

@@ -1,4 +1,4 @@
-"""Reasons as data: why a type variable has its precision. `report/words.py` makes sentences of them."""
+"""Reasons as data: why a type variable has its precision; `report/words.py` has the sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a flat (inlined, frozen) graph costs per inference: contractions, Casts, weights, bytes moved.
+"""What a flat (inlined, frozen) graph costs per inference: contractions, Casts, weights, traffic.
 
 A flat graph is imported with input shapes that are known, TensorFlow infers all others, and every
 op is looked at once. Dimensions that stay unknown count as 1; a tensor of unknown rank as nothing.
@@ -148,16 +148,27 @@ def is_contraction(op: tf.Operation) -> bool:
     return op.type in CONTRACTIONS and bool(op.outputs) and op.outputs[0].dtype in FLOATS
 
 
+def weight_casts(graph: tf.Graph) -> Iterator[tf.Operation]:
+    """Gives each Cast between float types that stands on a weight."""
+    for op in graph.get_operations():
+        if _is_float_cast(op) and _is_weight(op.inputs[0].op):
+            yield op
+
+
 def _figures(op: tf.Operation) -> Mapping[str, int]:
     """Returns what one op adds to the figures; those in `_mb` in bytes."""
     if is_contraction(op):
         return {"contractions": 1, "contractions_low": int(op.inputs[0].dtype in LOW)}
-    if op.type == "Cast" and {op.inputs[0].dtype, op.outputs[0].dtype} <= FLOATS:
+    if _is_float_cast(op):
         return _cast_figures(op)
     if op.type == "Const" and op.outputs[0].dtype in FLOATS:
         precision = "low" if op.outputs[0].dtype in LOW else "float32"
         return {f"{precision}_weight_mb": _bytes(op.outputs[0]) or 0}
     return {}
+
+
+def _is_float_cast(op: tf.Operation) -> bool:
+    return op.type == "Cast" and {op.inputs[0].dtype, op.outputs[0].dtype} <= FLOATS
 
 
 def _cast_figures(op: tf.Operation) -> Mapping[str, int]:
@@ -211,7 +222,7 @@ def _error(expected: NDArray[np.float64], actual: NDArray[np.float64]) -> float:
         return 0.0
     if not np.isfinite(actual[finite]).all():
         return math.inf
-    largest = float(np.abs(actual - expected, where=finite, out=np.zeros_like(expected)).max())
+    largest = float(np.abs(actual[finite] - expected[finite]).max())
     spread = float(np.ptp(expected[finite]))
     if largest == 0.0:
         return 0.0

@@ -11,11 +11,11 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 
-from tensorflow.core.framework import function_pb2, node_def_pb2, op_def_pb2
-from tensorflow.python.framework import op_def_registry
+from tensorflow.core.framework import attr_value_pb2, function_pb2, node_def_pb2, op_def_pb2
 
 from tf_amp_rewriter import errors
 from tf_amp_rewriter.dtypes import DT_FLOAT, REF_OFFSET
+from tf_amp_rewriter.ir import op_defs
 from tf_amp_rewriter.ir import program as ir
 
 Ports = list[tuple[int, str, int]]  # (dtype, type attribute, index in it) per port
@@ -56,14 +56,14 @@ class _Registry(dict[str, op_def_pb2.OpDef]):
     """TensorFlow's registered op definitions, looked up once each."""
 
     def __missing__(self, op: str) -> op_def_pb2.OpDef:
-        found = op_def_registry.get(op)
+        found = op_defs.registered(op)
         if found is None:
             raise KeyError(op)
         self[op] = found
         return found
 
     def __contains__(self, op: object) -> bool:
-        return dict.__contains__(self, op) or op_def_registry.get(op) is not None
+        return op_defs.registered(str(op)) is not None
 
 
 @dataclasses.dataclass
@@ -92,6 +92,7 @@ class _ScopeBuilder:
             nodes.append(self._node(len(args) + offset, proto, out_ports, resolve))
         results = list(function.signature.output_arg) if function else []
         for result in results:
+            assert function is not None
             resolve = functools.partial(self._resolve, result.name, index_of, protos, len(args))
             nodes.append(self._result(len(nodes), result, function, resolve))
         return ir.Scope(self.graph, self.function, self.name, tuple(nodes), len(args), len(results))
@@ -222,7 +223,7 @@ class _ScopeBuilder:
 
     def _attr(
         self, proto: node_def_pb2.NodeDef, op_def: op_def_pb2.OpDef, name: str
-    ) -> node_def_pb2.AttrValue:
+    ) -> attr_value_pb2.AttrValue:
         if name in proto.attr:
             return proto.attr[name]
         for attr in op_def.attr:

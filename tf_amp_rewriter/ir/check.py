@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, cast
 
 from tensorflow.core.framework import attr_value_pb2, graph_pb2, node_def_pb2
-from tensorflow.python.client import pywrap_tf_session
-from tensorflow.python.framework import c_api_util, errors_impl, op_def_registry, ops
+from tensorflow.python.client import pywrap_tf_session  # type: ignore[attr-defined]
+from tensorflow.python.framework import c_api_util, errors_impl, ops
 
-from tf_amp_rewriter import errors
-from tf_amp_rewriter.ir import build, calls
+from tf_amp_rewriter import dtypes, errors
+from tf_amp_rewriter.ir import build, calls, op_defs
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import calls as call_table
 from tf_amp_rewriter.ops import handles
@@ -68,7 +68,7 @@ def _odd_calls(program: ir.Program) -> Iterator[str]:
 def _import_problem(program: ir.Program, scope: ir.Scope) -> str:
     graph_def = _importable(program, scope)
     graph = ops.Graph()
-    options = c_api_util.ScopedTFImportGraphDefOptions()
+    options = c_api_util.ScopedTFImportGraphDefOptions()  # type: ignore[no-untyped-call]
     with (
         graph._c_graph.get() as c_graph,
         c_api_util.tf_buffer(graph_def.SerializeToString()) as serialized,
@@ -78,7 +78,7 @@ def _import_problem(program: ir.Program, scope: ir.Scope) -> str:
                 c_graph, serialized, options.options
             )
         except errors_impl.OpError as error:
-            return error.message
+            return str(error.message)
         except ValueError as error:
             return str(error)
     return ""
@@ -109,7 +109,7 @@ def _importable(program: ir.Program, scope: ir.Scope) -> graph_pb2.GraphDef:
 
 
 def _is_registered(node: ir.Node) -> bool:
-    return node.proto is None or op_def_registry.get(node.op) is not None
+    return node.proto is None or op_defs.registered(node.op) is not None
 
 
 def _name(scope: ir.Scope, index: int, port: int) -> str:
@@ -119,7 +119,7 @@ def _name(scope: ir.Scope, index: int, port: int) -> str:
 
 def _add_placeholder(graph_def: graph_pb2.GraphDef, name: str, dtype: int) -> None:
     node = graph_def.node.add(name=name, op="Placeholder")
-    node.attr["dtype"].type = dtype
+    node.attr["dtype"].type = cast("dtypes.DataType", dtype)
     node.attr["shape"].shape.unknown_rank = True
 
 
@@ -133,7 +133,8 @@ def _stand_in(constant: node_def_pb2.NodeDef, name: str) -> node_def_pb2.NodeDef
 @functools.cache
 def _defaults(op: str) -> tuple[tuple[str, attr_value_pb2.AttrValue], ...]:
     """Returns the defaults of an op's attributes: a SavedModel leaves them out."""
-    op_def = op_def_registry.get(op)
+    op_def = op_defs.registered(op)
+    assert op_def is not None
     return tuple((a.name, a.default_value) for a in op_def.attr if a.HasField("default_value"))
 
 

@@ -7,6 +7,7 @@ outsiders can see, or what this version can't follow, is pinned with the reason.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from tf_amp_rewriter import errors
@@ -125,7 +126,7 @@ def _ties(program: ir.Program) -> Iterator[tuple[int, int]]:
         for node in scope.nodes:
             if node.op in TIED_ATTRS:
                 tied = [var for attr, _, var in node.attr_vars if attr in TIED_ATTRS[node.op]]
-                yield from zip(tied, tied[1:], strict=False)
+                yield from itertools.pairwise(tied)
             for callee in calls.callees(program, scope, node):
                 body = program.scopes[callee.scope]
                 if callee.is_loop:
@@ -188,26 +189,34 @@ def _pinned_in_loops(program: ir.Program) -> Iterator[tuple[int, str]]:
 
 
 def _pinned_by_outsiders(program: ir.Program) -> Iterator[tuple[int, str]]:
+    faces = _faces(program)
+    for index, scope in enumerate(program.scopes):
+        if scope.function < 0:
+            yield from _pinned_in_main_graph(program.graphs[scope.graph], scope)
+        elif index in faces:
+            for position in [*range(scope.num_args), *scope.results]:
+                node = scope.nodes[position]
+                for var in {*node.in_vars, *node.out_vars} - {ir.NO_VAR}:
+                    yield var, faces[index]
+
+
+def _faces(program: ir.Program) -> Mapping[int, str]:
+    """Returns the functions whose arguments and results stay float32, with the reason."""
     called: set[int] = set()
-    odd: dict[int, str] = {}
+    faces: dict[int, str] = {}
     for index, scope in enumerate(program.scopes):
         functions = program.function_scopes[scope.graph]
         for node in scope.nodes:
             called.update(callee.scope for callee in calls.callees(program, scope, node))
             for name in calls.other_functions(node):
                 if name in functions:
-                    odd[functions[name]] = f"op `{node.op}` calls the function"
-        if scope.function < 0:
-            yield from _pinned_in_main_graph(program.graphs[scope.graph], scope)
-        elif scope.name in program.graphs[scope.graph].visible:
-            odd[index] = "the function can be called from outside of the graph"
-    for index, scope in enumerate(program.scopes):
-        if scope.function >= 0 and (index in odd or index not in called):
-            reason = odd.get(index, "nothing in the graph calls the function")
-            for position in [*range(scope.num_args), *scope.results]:
-                node = scope.nodes[position]
-                for var in {*node.in_vars, *node.out_vars} - {ir.NO_VAR}:
-                    yield var, reason
+                    faces[functions[name]] = f"op `{node.op}` calls the function"
+        if scope.name in program.graphs[scope.graph].visible:
+            faces[index] = "the function can be called from outside of the graph"
+    for index in range(len(program.scopes)):
+        if index not in called:
+            faces.setdefault(index, "nothing in the graph calls the function")
+    return faces
 
 
 def _pinned_in_main_graph(source: ir.GraphSource, scope: ir.Scope) -> Iterator[tuple[int, str]]:

@@ -11,10 +11,8 @@ import collections
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from tensorflow.python.framework import op_def_registry
-
 from tf_amp_rewriter.dtypes import DT_RESOURCE
-from tf_amp_rewriter.ir import calls
+from tf_amp_rewriter.ir import calls, op_defs
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.union import UnionFind
 from tf_amp_rewriter.ops import calls as call_table
@@ -34,12 +32,15 @@ class Links:
         object_keys: object -> checkpoint key of its value.
         float_keys: checkpoint keys that hold a whole float32 tensor.
         foreign_keys: checkpoint keys that a meta graph which is not rewritten restores as well.
+        slots: an optimizer's slot variable -> the variable that it is for. The loader makes slots
+            in the dtype of that variable (tensorflow/python/saved_model/load.py).
     """
 
     bound: Mapping[tuple[int, str], tuple[int, ...]] = dataclasses.field(default_factory=dict)
     object_keys: Mapping[Object, str] = dataclasses.field(default_factory=dict)
     float_keys: frozenset[str] = frozenset()
     foreign_keys: frozenset[str] = frozenset()
+    slots: Mapping[Object, Object] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Variable:
 
     Attributes:
         keys: its checkpoint keys, sorted.
+        slot_keys: those of `keys` that hold an optimizer's state, which no signature reads.
         type_vars: the type variables that must equal its dtype.
         objects: its nodes in the object graphs.
         handle_args: (scope, argument) pairs that carry its handle.
@@ -56,6 +58,7 @@ class Variable:
     """
 
     keys: tuple[str, ...]
+    slot_keys: tuple[str, ...]
     type_vars: tuple[int, ...]
     objects: tuple[Object, ...]
     handle_args: tuple[tuple[int, int], ...]
@@ -107,6 +110,7 @@ class _Search:
             (v.scope, v.node, v.attr): i for i, v in enumerate(program.type_vars) if v.index < 0
         }
         self.readers: dict[int, dict[tuple[int, int], list[tuple[int, int]]]] = {}
+        self.slots = frozenset(links.slots)
         self.running = [_ancestors_of_fetches(program, g) for g in range(len(program.graphs))]
 
     def token(self, key: object) -> int:
@@ -313,6 +317,8 @@ class _Search:
         for (graph, node_id), key in self.links.object_keys.items():
             self.tie(("object", graph, node_id), ("key", key))
             self.note(("key", key), "object", (graph, node_id))
+        for slot, original in self.links.slots.items():
+            self.tie(("object", *slot), ("object", *original))
 
     def variables(self) -> Iterator[Variable]:
         groups: dict[int, _Group] = collections.defaultdict(_Group)
@@ -335,8 +341,10 @@ class _Search:
             blocked = blocked or f"the checkpoint holds no whole float32 tensor `{odd[0]}`"
         elif foreign:
             blocked = blocked or "a meta graph without the given tags restores it too"
+        slot_keys = {self.links.object_keys.get(place) for place in group.objects & self.slots}
         return Variable(
             tuple(sorted(group.keys)),
+            tuple(sorted(group.keys & slot_keys)),
             tuple(sorted(group.type_vars)),
             tuple(sorted(group.objects)),
             tuple(sorted(group.handle_args)),
@@ -378,7 +386,7 @@ def _constant_strings(
 
 
 def _takes_reference(op: str) -> bool:
-    op_def = op_def_registry.get(op)
+    op_def = op_defs.registered(op)
     return op_def is None or any(arg.is_ref for arg in op_def.input_arg)
 
 

@@ -80,7 +80,19 @@ ENTER: Final = "Enter"
 PLACEHOLDERS: Final = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 # They read the shape of a float tensor, not its values.
 SHAPE_READERS: Final = frozenset({"Rank", "Shape", "ShapeN", "Size"})
-# Rows of a table: the table is a weight, the rows are an activation.
+# Rows of a table, or sums of rows: the table is a weight, the result is an activation.
 TABLE_READERS: Final = frozenset(
-    {"Gather", "GatherNd", "GatherV2", "ResourceGather", "ResourceGatherNd"}
+    {
+        "Gather",
+        "GatherNd",
+        "GatherV2",
+        "ResourceGather",
+        "ResourceGatherNd",
+        "SparseSegmentMean",
+        "SparseSegmentMeanWithNumSegments",
+        "SparseSegmentSqrtN",
+        "SparseSegmentSqrtNWithNumSegments",
+        "SparseSegmentSum",
+        "SparseSegmentSumWithNumSegments",
+    }
 )

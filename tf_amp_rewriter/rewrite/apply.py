@@ -48,7 +48,9 @@ def apply(flow: Flow, decisions: Decisions, low: LowPrecision) -> Edited:
     is_low = [decisions[number].low for number in flow.class_of]
     pinned = flow.pinned
 
-    casts, converted, copied = 0, set(), set()
+    casts = 0
+    converted: set[tuple[int, int]] = set()
+    copied: set[tuple[int, int]] = set()
     for index, scope in enumerate(program.scopes):
         result = scopes.edit(
             scope,

@@ -112,7 +112,7 @@ class _ScopeEditor:
             if node.proto is None:
                 self.set_signature(index, node)
                 continue
-            for attr, position in self.low_attrs(index, node):
+            for attr, position in self.low_attrs(node):
                 value = self.proto(index).attr[attr]
                 if position < 0:
                     value.type = self.low.proto
@@ -121,7 +121,7 @@ class _ScopeEditor:
             if node.op == handles.CAST:
                 self.drop_if_idle(index)
 
-    def low_attrs(self, index: int, node: ir.Node) -> list[tuple[str, int]]:
+    def low_attrs(self, node: ir.Node) -> list[tuple[str, int]]:
         return [(a, i) for a, i, var in node.attr_vars if a != ir.FIXED and self.is_low(var)]
 
     def set_signature(self, index: int, node: ir.Node) -> None:

@@ -1,4 +1,4 @@
-"""One rule for every class of type variables, from tables, kernels, constants and the user's wishes.
+"""One rule for every class of type variables: from tables, kernels, constants and user's wishes.
 
 On exit it is known of each class what it may become on its own account; `classify` adds what its
 neighbours make of it.
@@ -22,6 +22,8 @@ from tf_amp_rewriter.ops.rows import Category, OpRow
 from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.reasons import Kind
 
+# A smaller constant table saves less than the Cast behind it costs.
+MIN_TABLE_VALUES = 1024
 _FLOATS = (dtypes.DT_FLOAT, dtypes.DT_DOUBLE, dtypes.DT_HALF, dtypes.DT_BFLOAT16)
 
 
@@ -91,14 +93,17 @@ def unused_wishes(flow: Flow, options: Options) -> list[str]:
     """Returns a sentence for every op type and pattern of the user's that matches nothing."""
     ops = {flow.program.node_of(var).op for var in range(len(flow.program.type_vars))}
     names = {flow.program.node_of(var).name for var in range(len(flow.program.type_vars))}
-    unused = []
-    for flag in ("allow_ops", "infer_ops", "clear_ops", "deny_ops"):
-        for op in getattr(options, flag):
-            if op != "*" and op not in ops:
-                unused.append(f"`{flag}` names op `{op}`, which no float32 node of the model has")
-    for pattern in options.keep_float32:
-        if not any(re.search(pattern, name) for name in names):
-            unused.append(f"`keep_float32` pattern `{pattern}` matches no float32 node")
+    unused = [
+        f"`{flag}` names op `{op}`, which no float32 node of the model has"
+        for flag in ("allow_ops", "infer_ops", "clear_ops", "deny_ops")
+        for op in getattr(options, flag)
+        if op != "*" and op not in ops
+    ]
+    unused += [
+        f"`keep_float32` pattern `{pattern}` matches no float32 node"
+        for pattern in options.keep_float32
+        if not any(re.search(pattern, name) for name in names)
+    ]
     return unused
 
 
@@ -144,7 +149,8 @@ class _Assigner:
             )
         if any(self.is_kept(var) for var in tables):
             return dataclasses.replace(rule, eligible=False, kind=Kind.USER)
-        misfit = self.variable_misfit(variable.keys)
+        values = [key for key in variable.keys if key not in variable.slot_keys]
+        misfit = self.variable_misfit(values)
         if misfit:
             return dataclasses.replace(rule, eligible=False, kind=Kind.RANGE, detail=misfit)
         return rule
@@ -217,7 +223,7 @@ class _Assigner:
             return Rule(Category.KEEP, Role.NODE, Kind.KEEP, f"no rule knows op `{node.op}`")
         rule = Rule(
             row.category,
-            _role(node.op),
+            _role(self.flow.program.scopes[place.scope], node),
             Kind[row.category.value],
             row.note,
             taints=row.category is Category.DENY,
@@ -273,10 +279,18 @@ class _Assigner:
         return CONDITIONS[row.condition](facts)
 
 
-def _role(op: str) -> Role:
-    if op in handles.SHAPE_READERS:
+def _role(scope: ir.Scope, node: ir.Node) -> Role:
+    if node.op in handles.SHAPE_READERS:
         return Role.SHAPE
-    return Role.TABLE if op in handles.TABLE_READERS else Role.NODE
+    if node.op not in handles.TABLE_READERS:
+        return Role.NODE
+    table = scope.nodes[node.inputs[0][0]]
+    while table.op == handles.IDENTITY:
+        table = scope.nodes[table.inputs[0][0]]
+    if table.op == handles.CONSTANT and table.proto is not None:
+        size = constants.num_values(attr_of(table.proto, "value").tensor)
+        return Role.TABLE if size >= MIN_TABLE_VALUES else Role.NODE
+    return Role.TABLE
 
 
 def _wishes(options: Options) -> Mapping[str, Category]:

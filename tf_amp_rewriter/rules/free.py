@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
+from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.reasons import Kind
 from tf_amp_rewriter.rules.assign import Role, Rule
@@ -57,7 +59,9 @@ def _free(
     sources = flow.sources[number]
     if not sources or rule.role is Role.TABLE or number in flow.pinned:
         return None
-    if rule.kind in (Kind.UNKNOWN_OP, Kind.USER):
+    if rule.kind in (Kind.UNKNOWN_OP, Kind.USER) or rule.category is Category.ALLOW:
+        return None
+    if rule.category is not Category.CLEAR and not _reads_constants_else(flow, number):
         return None
     frees = [known[source] for source in sources]
     if not all(frees):
@@ -69,3 +73,19 @@ def _free(
     flexible = moves and rule.eligible and misfit < 0
     of_variable = flexible and all(f is not None and f.flexible and f.of_variable for f in frees)
     return Free(flexible, of_variable, misfit)
+
+
+def _reads_constants_else(flow: Flow, number: int) -> bool:
+    """Returns whether all inputs of the class's node that are not float32 are constants.
+
+    What a CLEAR op moves about is a weight wherever it moves it; what another op computes from a
+    weight and, say, indices that were fed is an activation.
+    """
+    place = flow.program.type_vars[flow.members[number][0]]
+    scope = flow.program.scopes[place.scope]
+    node = scope.nodes[place.node]
+    return all(
+        scope.nodes[producer].op == handles.CONSTANT
+        for (producer, _), var in zip(node.inputs, node.in_vars, strict=True)
+        if var == ir.NO_VAR
+    )

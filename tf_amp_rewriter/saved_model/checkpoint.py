@@ -199,7 +199,7 @@ def _append(
     proto.CopyFrom(entry.proto)
     proto.offset = start
     if low is not None:
-        proto.dtype = low.proto  # type: ignore[assignment]  # the stubs want the enum's own type
+        proto.dtype = low.proto
         proto.size = size
         proto.crc32c = table.masked(crc)
     return proto

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from google.protobuf import message
 from tensorflow.core.framework import function_pb2, node_def_pb2
@@ -33,10 +33,11 @@ def graph_source(meta_graph: meta_graph_pb2.MetaGraphDef, path: str) -> ir.Graph
     Raises:
         errors.InputError: a signature names a node that does not exist.
     """
-    feeds, fetches = set(), set()
+    feeds: set[str] = set()
+    fetches: set[str] = set()
     for signature in meta_graph.signature_def.values():
-        feeds.update(_tensors(signature.inputs))
-        fetches.update(_tensors(signature.outputs))
+        feeds.update(_tensors(signature.inputs.values()))
+        fetches.update(_tensors(signature.outputs.values()))
     nodes = {node.name for node in meta_graph.graph_def.node}
     for tensor in sorted(feeds | fetches):
         if tensor.partition(":")[0] not in nodes:
@@ -55,7 +56,7 @@ def graph_source(meta_graph: meta_graph_pb2.MetaGraphDef, path: str) -> ir.Graph
 
 def links(source: Source) -> variables.Links:
     """Returns what ties objects, functions and checkpoint keys of `source` together."""
-    bound, object_keys = {}, {}
+    bound, object_keys, slots = {}, {}, {}
     trackables = _trackable_graph(source)
     for graph, meta_graph in enumerate(source.meta_graphs):
         objects = meta_graph.object_graph_def
@@ -64,17 +65,21 @@ def links(source: Source) -> variables.Links:
         if trackables is not None and objects.nodes:
             for node_id, key in _keys_of_objects(objects, trackables).items():
                 object_keys[graph, node_id] = key
+        for node in objects.nodes:
+            for slot in node.slot_variables:
+                original = (graph, slot.original_variable_node_id)
+                slots[graph, slot.slot_variable_node_id] = original
     entries = source.checkpoint.entries.values() if source.checkpoint else ()
     float_keys = frozenset(e.key for e in entries if e.dtype == DT_FLOAT and not e.has_slices)
     foreign: set[str] = set()
     for index, meta_graph in enumerate(source.saved_model.meta_graphs):
         if index not in source.selected:
             foreign.update(_restored_keys(meta_graph))
-    return variables.Links(bound, object_keys, float_keys, frozenset(foreign))
+    return variables.Links(bound, object_keys, float_keys, frozenset(foreign), slots)
 
 
-def _tensors(infos: Mapping[str, meta_graph_pb2.TensorInfo]) -> Iterator[str]:
-    for info in infos.values():
+def _tensors(infos: Iterable[meta_graph_pb2.TensorInfo]) -> Iterator[str]:
+    for info in infos:
         match info.WhichOneof("encoding"):
             case "name":
                 yield info.name
@@ -84,7 +89,7 @@ def _tensors(infos: Mapping[str, meta_graph_pb2.TensorInfo]) -> Iterator[str]:
                 yield sparse.indices_tensor_name
                 yield sparse.dense_shape_tensor_name
             case "composite_tensor":
-                yield from _tensors(dict(enumerate(info.composite_tensor.components)))
+                yield from _tensors(info.composite_tensor.components)
 
 
 def _init_nodes(meta_graph: meta_graph_pb2.MetaGraphDef) -> Iterator[str]:
@@ -139,21 +144,33 @@ def _keys_of_objects(
     Both graphs start at node 0 and name their edges alike; this is how the loader pairs them
     (tensorflow/python/checkpoint/restore.py).
     """
-    keys: dict[int, str] = {}
-    stack, seen = [(0, 0)], {0}
-    while stack and trackables.nodes:
-        saved_id, tracked_id = stack.pop()
-        saved, tracked = objects.nodes[saved_id], trackables.nodes[tracked_id]
-        if saved.WhichOneof("kind") == "variable":
-            for attribute in tracked.attributes:
-                if attribute.name == _VALUE:
-                    keys[saved_id] = attribute.checkpoint_key
+    tracked_of = {0: 0} if trackables.nodes else {}
+    stack = list(tracked_of)
+    while stack:
+        saved_id = stack.pop()
+        saved, tracked = objects.nodes[saved_id], trackables.nodes[tracked_of[saved_id]]
         children = {child.local_name: child.node_id for child in tracked.children}
         for child in saved.children:
-            if child.node_id not in seen and child.local_name in children:
-                seen.add(child.node_id)
-                stack.append((child.node_id, children[child.local_name]))
-    return keys
+            if child.node_id not in tracked_of and child.local_name in children:
+                tracked_of[child.node_id] = children[child.local_name]
+                stack.append(child.node_id)
+    # An optimizer's slots are not its children: they are named by variable and slot name.
+    for saved_id, tracked_id in list(tracked_of.items()):
+        tracked_slots = {
+            (slot.original_variable_node_id, slot.slot_name): slot.slot_variable_node_id
+            for slot in trackables.nodes[tracked_id].slot_variables
+        }
+        for slot in objects.nodes[saved_id].slot_variables:
+            place = (tracked_of.get(slot.original_variable_node_id, -1), slot.slot_name)
+            if place in tracked_slots:
+                tracked_of[slot.slot_variable_node_id] = tracked_slots[place]
+    return {
+        saved_id: attribute.checkpoint_key
+        for saved_id, tracked_id in tracked_of.items()
+        if objects.nodes[saved_id].WhichOneof("kind") == "variable"
+        for attribute in trackables.nodes[tracked_id].attributes
+        if attribute.name == _VALUE
+    }
 
 
 def _restored_keys(meta_graph: meta_graph_pb2.MetaGraphDef) -> Iterator[str]:

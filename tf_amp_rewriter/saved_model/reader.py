@@ -1,6 +1,6 @@
 """Directory or file -> `Source`: the protos as they are; nothing is loaded into TensorFlow.
 
-On exit the files are known to be what they claim to be, and the tags select at least one meta graph.
+On exit the files are what they claim to be, and the tags select at least one meta graph.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Entry:
     """
 
     key: str
-    dtype: int
+    dtype: dtypes.DataType
     shape: tuple[int, ...]
     shard: int
     offset: int

@@ -1,0 +1,337 @@
+"""One model of the benchmark: builds it, rewrites it, runs grappler on it, and takes all figures.
+
+A process of its own for each model, started by `tools/benchmark.py` with the environment that
+grappler reads once in a process; a crash takes one model only. Prints one JSON object: `Measured`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import json
+import pathlib
+import re
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+from tensorflow.core.framework import graph_pb2
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
+from tensorflow.python.framework import convert_to_constants
+from tensorflow.python.grappler import tf_optimizer  # type: ignore[attr-defined]
+
+import tf_amp_rewriter
+from tests import models
+from tools import census
+
+CORPUS: Final = pathlib.Path(__file__).parent.parent / ".corpus" / "models"
+MAX_CAUSES: Final = 12
+_NAMED: Final = re.compile(r"\s*\(?`[^`]*`\)?")  # names of nodes in a reason
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Flat:
+    """A flat graph and how to run it.
+
+    Attributes:
+        graph_def: the graph.
+        feeds: input values by tensor name.
+        fetches: names of the output tensors.
+        feed_shapes: shapes for the census, by node name.
+    """
+
+    graph_def: graph_pb2.GraphDef
+    feeds: Arrays
+    fetches: tuple[str, ...]
+    feed_shapes: Mapping[str, Sequence[int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One graph of one model.
+
+    Attributes:
+        graph: `float32`, `grappler`, or `ours <device>`.
+        census: its figures; None if `failure` came first.
+        error: its output error against float32 on the CPU's kernels; None if it was not run.
+        elapsed_s: time of the rewrite.
+        failure: why a figure is missing; empty if none is.
+        float32_contractions: each contraction that is not low: node, op, and the reason.
+        weight_casts: each Cast on a weight: node, weight, types.
+        causes: largest float32 or Cast traffic, as `MB op: reason (times)`.
+    """
+
+    graph: str
+    census: census.Census | None = None
+    error: float | None = None
+    elapsed_s: float = 0.0
+    failure: str = ""
+    float32_contractions: tuple[str, ...] = ()
+    weight_casts: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """All graphs of a model; no rows and a failure if it could not be had."""
+
+    model: str
+    rows: tuple[Row, ...] = ()
+    failure: str = ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures a model and prints the result; returns 0 whenever there is one to print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("--dtype", required=True)
+    parser.add_argument("--device", nargs="+", required=True)
+    flags = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="tf_amp_rewriter_benchmark_") as folder:
+        measured = measure(flags.model, flags.dtype, flags.device, pathlib.Path(folder))
+    print(json.dumps(dataclasses.asdict(measured)))
+    return 0
+
+
+def measure(name: str, dtype: str, devices: Sequence[str], directory: pathlib.Path) -> Measured:
+    """Builds a model in `directory` and measures it; failures become part of the result."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = model_named(name, directory)
+            original = flatten(model)
+    except Exception as error:  # reported in the table
+        return Measured(name, failure=_sentence(error))
+    rows, expected = [], None
+    row = Row("float32", census=_census(original))
+    try:
+        expected = run(original)
+    except Exception as error:  # its figures stand all the same
+        row = dataclasses.replace(row, failure=f"not run: {_sentence(error)}")
+    rows.append(row)
+    rows.append(_measure_grappler(original, expected))
+    for device in devices:
+        options = tf_amp_rewriter.Options(dtype=dtype, device=device, outputs=model.outputs)
+        rows.append(_measure_ours(model, options, directory / f"rewritten_{device}", expected))
+    return Measured(name, tuple(rows))
+
+
+def model_named(name: str, directory: pathlib.Path) -> models.TestModel:
+    """Builds a model of `tests/models.py`, or gives one of the corpus.
+
+    Raises:
+        FileNotFoundError: it is in neither; `tools/corpus` may fetch it.
+    """
+    if name in models.builders():
+        return models.builders()[name](directory)
+    description = json.loads((CORPUS / f"{name}.json").read_text(encoding="utf-8"))
+    with np.load(CORPUS / f"{name}.npz") as arrays:
+        inputs = {k: a.astype(object) if a.dtype.kind == "S" else a for k, a in arrays.items()}
+    return models.TestModel(
+        CORPUS / description["path"],
+        description["kind"],
+        inputs,
+        description["signature"],
+        tuple(description["outputs"]),
+    )
+
+
+# ---------------------------------------------------------------- flat graphs
+
+
+def flatten(model: models.TestModel) -> Flat:
+    """Returns a model as one graph without variables or function calls."""
+    if model.kind == "graph_def":
+        graph_def = graph_pb2.GraphDef.FromString(model.path.read_bytes())
+        return flat_graph_def(graph_def, model)
+    loaded = tf.saved_model.load(str(model.path), tags=list(model.tags))
+    function = loaded.signatures[model.signature]
+    frozen = convert_to_constants.convert_variables_to_constants_v2(function)  # type: ignore[no-untyped-call]
+    inputs = [tensor for tensor in frozen.inputs if tensor.dtype != tf.resource]
+    return Flat(
+        frozen.graph.as_graph_def(),
+        _named_feeds(inputs, model.inputs),
+        tuple(tensor.name for tensor in frozen.outputs),
+        {
+            tensor.op.name: census.feed_shape(tensor.shape.as_list())
+            for tensor in inputs
+            if tensor.shape.rank is not None
+        },
+    )
+
+
+def flat_graph_def(graph_def: graph_pb2.GraphDef, model: models.TestModel) -> Flat:
+    """Returns a frozen graph, which is flat as it is, with the feeds and fetches of `model`."""
+    placeholders = {
+        node.name: census.feed_shape(
+            [None if d.size < 0 else d.size for d in node.attr["shape"].shape.dim]
+        )
+        for node in graph_def.node
+        if node.op == "Placeholder" and not node.attr["shape"].shape.unknown_rank
+    }
+    return Flat(graph_def, model.inputs, model.outputs, placeholders)
+
+
+def _named_feeds(tensors: Sequence[tf.Tensor], inputs: Arrays) -> Arrays:
+    """Returns the input values by tensor name; a function's inputs are in the order of the names.
+
+    A placeholder is named after its input, but for characters that a node's name can't hold and
+    models of TensorFlow 1, whose names are the graph's own.
+    """
+    by_name = {tensor.op.name: tensor.name for tensor in tensors}
+    if set(inputs) <= set(by_name):
+        return {by_name[name]: value for name, value in inputs.items()}
+    names = sorted(inputs)
+    if len(names) != len(tensors):
+        raise ValueError(f"inputs are {names}, the flat graph has {sorted(by_name)}")
+    return {tensor.name: inputs[name] for tensor, name in zip(tensors, names, strict=True)}
+
+
+def run(flat: Flat) -> Arrays:
+    """Runs a flat graph on the CPU; gives the outputs by their position."""
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+        tf.import_graph_def(flat.graph_def, name="")
+        session.run([op for op in graph.get_operations() if op.type.startswith("InitializeTable")])
+        values = session.run(list(flat.fetches), dict(flat.feeds))
+    return {str(index): np.asarray(value) for index, value in enumerate(values)}
+
+
+def grappler(flat: Flat) -> graph_pb2.GraphDef:
+    """Runs TensorFlow's `auto_mixed_precision` alone, told to assume a GPU; always to half."""
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(flat.graph_def, name="")
+        meta_graph = tf.compat.v1.train.export_meta_graph(
+            graph_def=graph.as_graph_def(), graph=graph
+        )
+    fetched = [name.split(":")[0] for name in flat.fetches]
+    meta_graph.collection_def["train_op"].node_list.value.extend(fetched)
+    config = config_pb2.ConfigProto()
+    rewrites = config.graph_options.rewrite_options
+    rewrites.auto_mixed_precision = rewriter_config_pb2.RewriterConfig.ON
+    rewrites.meta_optimizer_iterations = rewriter_config_pb2.RewriterConfig.ONE
+    rewrites.min_graph_nodes = -1
+    rewrites.optimizers.append("auto_mixed_precision")
+    result: graph_pb2.GraphDef = tf_optimizer.OptimizeGraph(config, meta_graph)
+    return result
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _measure_grappler(original: Flat, expected: Arrays | None) -> Row:
+    start = time.perf_counter()
+    try:
+        graph_def = grappler(original)
+    except Exception as error:  # reported in the table
+        return Row("grappler", failure=_sentence(error))
+    elapsed_s = time.perf_counter() - start
+    flat = dataclasses.replace(original, graph_def=graph_def)
+    return _with_error(Row("grappler", _census(flat), elapsed_s=elapsed_s), flat, expected)
+
+
+def _measure_ours(
+    model: models.TestModel,
+    options: tf_amp_rewriter.Options,
+    path: pathlib.Path,
+    expected: Arrays | None,
+) -> Row:
+    row = Row(f"ours {options.device}")
+    try:
+        if model.kind == "graph_def":
+            graph_def = graph_pb2.GraphDef.FromString(model.path.read_bytes())
+            report = tf_amp_rewriter.rewrite_graph_def(graph_def, options)
+            assert report.graph_def is not None
+            flat = flat_graph_def(report.graph_def, model)
+        else:
+            report = tf_amp_rewriter.rewrite_saved_model(model.path, path, options)
+            flat = flatten(dataclasses.replace(model, path=path))
+        graph = census.static_graph(flat.graph_def, flat.feed_shapes)
+    except Exception as error:  # reported in the table
+        return dataclasses.replace(row, failure=_sentence(error))
+    reasons = Reasons(report)
+    row = dataclasses.replace(
+        row,
+        census=census.census(graph),
+        elapsed_s=report.elapsed_s,
+        float32_contractions=tuple(
+            f"{op.name} ({op.type}): {reasons.of(op)}"
+            for op, is_low in census.contractions(graph)
+            if not is_low
+        ),
+        weight_casts=tuple(
+            f"{cast.name}: {cast.inputs[0].name}, {cast.inputs[0].dtype.name} to "
+            f"{cast.outputs[0].dtype.name}, {cast.outputs[0].shape}"
+            for cast in census.weight_casts(graph)
+        ),
+        causes=tuple(_causes(graph, reasons)),
+    )
+    return _with_error(row, flat, expected)
+
+
+def _census(flat: Flat) -> census.Census:
+    return census.census(census.static_graph(flat.graph_def, flat.feed_shapes))
+
+
+def _with_error(row: Row, flat: Flat, expected: Arrays | None) -> Row:
+    if expected is None:
+        return row
+    try:
+        return dataclasses.replace(row, error=census.output_error(expected, run(flat)))
+    except Exception as error:  # such as an op without a kernel in half on the CPU
+        return dataclasses.replace(row, failure=f"not run: {_sentence(error)}")
+
+
+def _sentence(error: Exception) -> str:
+    """Returns the first line of an error, and where in our code it came from."""
+    text = (str(error).strip().splitlines() or ["no message"])[0]
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {text} ({pathlib.Path(place.filename).name}:{place.lineno})"
+
+
+class Reasons:
+    """Why nodes of a flat graph stayed float32, from the report of the rewrite.
+
+    A node that was inlined is named `<path of the calls>/<its name in the function>`.
+    """
+
+    def __init__(self, report: tf_amp_rewriter.Report) -> None:
+        """Indexes the float32 type variables of `report` by node name."""
+        self._reasons: dict[str, str] = {}
+        for entry in report.type_variables:
+            if entry.precision == "float32":
+                self._reasons.setdefault(entry.node, f"{entry.kind}: {entry.reason}")
+
+    def of(self, op: tf.Operation) -> str:
+        """Returns the reason for the longest ending of the op's name that the report knows."""
+        parts = op.name.split("/")
+        endings = ("/".join(parts[start:]) for start in range(len(parts)))
+        return next((self._reasons[e] for e in endings if e in self._reasons), "no reason found")
+
+
+def _causes(graph: tf.Graph, reasons: Reasons) -> Iterator[str]:
+    """Gives what moves most bytes in float32, Casts too, largest first, grouped by its reason."""
+    groups: dict[tuple[str, str], list[int]] = collections.defaultdict(list)
+    for op in graph.get_operations():
+        moved = census.traffic_bytes(op)
+        tensors: Iterable[tf.Tensor] = (*op.inputs, *op.outputs)
+        if moved and tf.float32 in {tensor.dtype for tensor in tensors}:
+            reason = "between precisions" if op.type == "Cast" else reasons.of(op)
+            reason = _NAMED.sub("", reason)
+            groups[op.type, reason].append(moved)
+    largest = sorted(groups.items(), key=lambda item: -sum(item[1]))
+    for (op_type, reason), sizes in largest[:MAX_CAUSES]:
+        yield f"{sum(sizes) / census.MEGA:.3f} MB {op_type}: {reason} ({len(sizes)} x)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
