@@ -106,7 +106,8 @@ def _assert_close(
     assert share[worst] <= 1, (
         f"`{name}`{[int(i) for i in worst]}: {got[worst]:.6g}, expected {wanted[worst]:.6g}: off"
         f" by {share[worst]:.3g} bounds (one is {bound[worst]:.3g}: {low.name}, {rounded_steps}"
-        f" rounded steps, outputs in {wanted.min():.6g}..{wanted.max():.6g}, {np.sum(share > 1)} of"
+        f" rounded steps, outputs in {wanted.min():.6g}..{wanted.max():.6g},"
+        f" {np.sum(share > 1)} of"
         f" {share.size} values beyond it)"
     )
 

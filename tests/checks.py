@@ -17,20 +17,21 @@ A test that can't run the graph says why: `not_run="reason"`.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
-import tf_amp_rewriter
 from numpy.typing import NDArray
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2
+
+import tf_amp_rewriter
+from tests import graph_text, rounding
 from tf_amp_rewriter import dtypes as amp_dtypes
 from tf_amp_rewriter.ir import text as ir_text
 from tf_amp_rewriter.report.model import Report, TypeVariableReport
-
-from tests import graph_text, rounding
 
 BOTH = ("half", "bfloat16")
 CLAIM = re.compile(
@@ -73,9 +74,9 @@ def check_precision(
 ) -> None:
     """Rewrites the graph of `text` and compares the precisions with its comments.
 
-    A comment is `low`, `low KIND`, `f32 KIND`, `f32 KIND by NODE` or `f32 INFER tainted by NODE` (the kind
-    TAINTED); with the attribute in front for a node that has several: `T low INFER; U f32 KEEP`.
-    What stands behind `--` is for people.
+    A comment is `low`, `low KIND`, `f32 KIND`, `f32 KIND by NODE` or `f32 INFER tainted by NODE`
+    (the kind TAINTED); with the attribute in front for a node that has several: `T low INFER; U f32
+    KEEP`. What stands behind `--` is for people.
 
     Args:
         text: the graph. Nodes without consumers are the outputs, unless `outputs` says otherwise.
@@ -113,7 +114,8 @@ def check_rewrite(
         graph = graph_text.parse(before, dtype)
         expected = ir_text.graph_text(graph_text.parse(after, dtype))
         report = checked_rewrite(graph, dtype, feeds, ranges, not_run, options)
-        assert _sorted(expected) == _sorted(_text_of(report))
+        actual = _text_of(report)
+        assert _sorted(expected) == _sorted(actual), _difference(expected, actual)
 
 
 def check_unchanged(text: str, **arguments: object) -> None:
@@ -165,9 +167,14 @@ def checked_rewrite(
 
 
 def sinks(graph: graph_pb2.GraphDef) -> tuple[str, ...]:
-    """Returns the names of the nodes that have outputs, but no consumers."""
+    """Returns the names of the tensors, all ports, of the nodes that have no consumers."""
     used = {ref.lstrip("^").split(":")[0] for node in graph.node for ref in node.input}
-    return tuple(node.name for node in graph.node if node.name not in used and node.op != "NoOp")
+    return tuple(
+        tensor.name.removesuffix(":0")
+        for op in imported(graph).get_operations()
+        if op.name not in used
+        for tensor in op.outputs
+    )
 
 
 def run_graph(
@@ -291,6 +298,11 @@ def _type_variable(report: Report, claim: Claim) -> TypeVariableReport | None:
     if not claim.attribute and len(found) == 1:
         return next(iter(found.values()))
     return found.get(claim.attribute or "T")
+
+
+def _difference(expected: str, actual: str) -> str:
+    texts = (_sorted(text).splitlines() for text in (expected, actual))
+    return "\n".join(difflib.unified_diff(*texts, "expected", "actual", lineterm="", n=99))
 
 
 def _sorted(text: str) -> str:

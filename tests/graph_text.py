@@ -1,12 +1,12 @@
 """Text -> GraphDef: the inverse of `tf_amp_rewriter.ir.text`, for writing graphs in tests.
 
-TensorFlow itself builds the graph, so it infers the shapes and refuses what does not fit: an `AddV2`
-of f32 and f16 fails while the test is being read. Beyond the printed form the parser takes:
+TensorFlow itself builds the graph, so it infers the shapes and refuses what does not fit: an
+`AddV2` of f32 and f16 fails while the test is being read. Beyond the printed form the parser takes:
 
 *   types where they are of use: only placeholders need one, a constant is `f32` or `i32` by itself;
     a type that stands there is checked, with its shape;
-*   `Const(0.5)` filled to the shape in front, `Const([[1, 2], [3, 4]])`, and `Const(seed=3)`, random
-    values from -1 to 1;
+*   `Const(0.5)` filled to the shape in front, `Const([[1, 2], [3, 4]])`, and `Const(seed=3)`,
+    random values from -1 to 1;
 *   `low` for the low precision of the run: `a: low = Cast(x, DstT=low)`, `x/Cast_low`, `c/low`;
 *   comments behind `#`, lines in any order, back edges into a `Merge`.
 """

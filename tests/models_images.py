@@ -87,6 +87,7 @@ def _randomize(model: keras.Model) -> None:
     generator = np.random.default_rng(2)
     for layer in _layers(model):
         last = layer.name.endswith(RESIDUAL_ENDS)
+        sloping = not last and type(layer).__name__ == "BatchNormalization"
         for variable in layer.weights:
             kind = variable.path.rsplit("/", 1)[-1]
             if kind == "gamma":
@@ -94,7 +95,7 @@ def _randomize(model: keras.Model) -> None:
                     generator.uniform(*((0.1, 0.3) if last else (0.3, 0.7)), variable.shape)
                 )
             elif kind == "beta":
-                variable.assign(generator.normal(0.0 if last else 1.0, 0.1, variable.shape))
+                variable.assign(generator.normal(float(sloping), 0.1, variable.shape))
             elif kind == "bias":
                 variable.assign(generator.normal(0, 0.1, variable.shape))
 

@@ -5,8 +5,8 @@ e >= max |v' - v| from the inputs to the outputs. For a node that computes f:
 
     e(out) = A(e(inputs)) + r * (u * (max |out| + A) + tiny)
 
-*   A is how much f can amplify what is already there: for x @ w, summed over K terms, it is
-    e_x * (sum of |w| over K) + K * e_w * (max|x| + e_x); for relu, tanh, softmax e_x (their slope is at
+*   A is how much f can amplify what is already there: for x @ w, summed over K terms, it is e_x *
+    (sum of |w| over K) + K * e_w * (max|x| + e_x); for relu, tanh, softmax e_x (their slope is at
     most 1); for exp max|out| * (exp(e_x) - 1); and so on, one row of `AMPLIFY` each. No bound is
     claimed for an op without a row: that is an error in the test.
 *   r counts the roundings of a kernel: at most 2 in general (its result, and one inside: the
@@ -225,7 +225,9 @@ def error_bounds(
             if output.name not in known:  # a node of ours: a Cast, or the copy of a constant
                 known[output.name] = x[0] if x else _constant(op)
             step = Step(op, x, e, known[output.name])
-            bounds[output.name] = _bound(step, output.dtype, low, output.name in values)
+            with np.errstate(invalid="ignore"):  # inf - inf in what is not finite anyway
+                bound = _bound(step, output.dtype, low, output.name in values)
+            bounds[output.name] = math.inf if math.isnan(bound) else bound  # inf * 0: no claim
     return bounds
 
 
@@ -255,10 +257,8 @@ def _bound(step: Step, dtype: tf.DType, low: dtypes.LowPrecision, known: bool) -
     if step.op.type in ("Placeholder", "NoOp"):
         return 0.0
     if step.op.type == "Const":
-        if not known:
-            return low.epsilon * largest(step.out) + low.tiny
-        change = _constant(step.op).astype(np.float64) if dtype.is_floating else step.out
-        return largest(change - step.out.astype(np.float64)) if dtype.is_floating else 0.0
+        changed = is_low and not (known and step.out.dtype == dtype.as_numpy_dtype)
+        return low.epsilon * largest(step.out) + low.tiny if changed else 0.0
     if step.op.type == "Cast":
         amplified = step.e[0] if dtype.is_floating else _flips(step)
         rounds = 1

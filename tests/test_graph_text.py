@@ -8,9 +8,9 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework.convert_to_constants import (
     convert_variables_to_constants_v2,
 )
-from tf_amp_rewriter.ir import text as ir_text
 
 from tests import graph_text
+from tf_amp_rewriter.ir import text as ir_text
 
 ROUND_TRIPS = {
     "contraction, activation, casts": """
@@ -164,7 +164,7 @@ slow: bf16 = AddV2(x/Cast_bfloat16, c/bfloat16)
 def test_lines_may_stand_in_any_order() -> None:
     graph = graph_text.parse("b = Relu(a)\na: f32[2] = Placeholder")
 
-    assert "a: f32[2] = Placeholder\nb: f32 = Relu(a)\n" == ir_text.graph_text(graph)
+    assert ir_text.graph_text(graph) == "a: f32[2] = Placeholder\nb: f32 = Relu(a)\n"
 
 
 def test_types_follow_from_the_text_in_front() -> None:

@@ -55,7 +55,10 @@ def test_an_op_without_kernel_cannot_be_run(model: GetModel) -> None:
 def test_the_bound_says_where_an_output_is_off(got: list[float], message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         bounds.assert_close_to_original(
-            {"y": np.float32([0, 1, 2])}, {"y": np.float32(got)}, dtypes.HALF, rounded_steps=4
+            {"y": np.float32([0, 1, 2])},
+            {"y": np.float32(got)},
+            dtypes.HALF,
+            rounded_steps=4,
         )
 
 

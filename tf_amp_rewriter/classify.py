@@ -13,9 +13,9 @@ from tf_amp_rewriter.ir.flow import Flow
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.reasons import NO_CAUSE, Decision, Decisions, Kind
 from tf_amp_rewriter.rules import free as free_values
-from tf_amp_rewriter.rules.assign import Role, Rule
+from tf_amp_rewriter.rules.rule import Role, Rule
 
-_WEIGHTS = (Role.CONSTANT, Role.VARIABLE)
+_WEIGHTS = (Role.CONSTANT, Role.CAPTURED, Role.VARIABLE)
 _FOLLOWERS = (Role.CAST_DOWN, Role.SHAPE)
 
 
@@ -182,8 +182,11 @@ class _Pass:
         self, number: int, flowing: Sequence[int], tainted: int
     ) -> tuple[Decision, int]:
         rule = self.rules[number]
-        if self.free[number] is not None:
+        free = self.free[number]
+        if free is not None and free.flexible:
             return Decision(True, Kind.FREE), NO_CAUSE  # settle_weights decides
+        if free is not None:
+            return Decision(False, Kind.CONSUMERS), NO_CAUSE
         all_low = bool(flowing) and all(self.decisions[source].low for source in flowing)
         if (all_low and not rule.only_if_wanted) or self.wants[number]:
             return Decision(True, Kind.CLEAR), tainted

@@ -176,7 +176,7 @@ def table_lines(result: Json) -> Iterator[str]:
             [
                 *cells,
                 f"{figures['contractions_low']}/{figures['contractions']}",
-                str(figures["activation_casts"]),
+                _activation_casts(figures),
                 f"{figures['activation_cast_mb']:.3f}",
                 str(figures["weight_casts"]),
                 f"{figures['weight_cast_mb']:.3f}",
@@ -186,6 +186,12 @@ def table_lines(result: Json) -> Iterator[str]:
                 ", ".join(not_better(row, rows["grappler"])),
             ]
         )
+
+
+def _activation_casts(figures: Json) -> str:
+    """Returns their number; the MB and the traffic leave out those whose rank nobody knows."""
+    unknown = figures["unknown_shape_casts"]
+    return f"{figures['activation_casts']}" + (f" ({unknown} of unknown size)" if unknown else "")
 
 
 def _traffic(figures: Json, base: Json | None) -> str:

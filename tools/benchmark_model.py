@@ -68,7 +68,8 @@ class Row:
         failure: why a figure is missing; empty if none is.
         float32_contractions: each contraction that is not low: node, op, and the reason.
         weight_casts: each Cast on a weight: node, weight, types.
-        causes: largest float32 or Cast traffic, as `MB op: reason (times)`.
+        causes: largest traffic in float32, Casts too, as `MB op: reason (times)`; first what
+            grappler has low, with `grappler: low`.
     """
 
     graph: str
@@ -79,6 +80,19 @@ class Row:
     float32_contractions: tuple[str, ...] = ()
     weight_casts: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """What ours is compared with.
+
+    Attributes:
+        expected: float32's outputs; None if it could not be run.
+        low_in_grappler: names of the nodes that read or write a low type in grappler's graph.
+    """
+
+    expected: Arrays | None
+    low_in_grappler: frozenset[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,10 +133,12 @@ def measure(name: str, dtype: str, devices: Sequence[str], directory: pathlib.Pa
     except Exception as error:  # its figures stand all the same
         row = dataclasses.replace(row, failure=f"not run: {_sentence(error)}")
     rows.append(row)
-    rows.append(_measure_grappler(original, expected))
+    row, low = _measure_grappler(original, expected)
+    rows.append(row)
+    reference = Reference(expected, low)
     for device in devices:
         options = tf_amp_rewriter.Options(dtype=dtype, device=device, outputs=model.outputs)
-        rows.append(_measure_ours(model, options, directory / f"rewritten_{device}", expected))
+        rows.append(_measure_ours(model, options, directory / f"rewritten_{device}", reference))
     return Measured(name, tuple(rows))
 
 
@@ -228,22 +244,25 @@ def grappler(flat: Flat) -> graph_pb2.GraphDef:
 # ---------------------------------------------------------------- rows
 
 
-def _measure_grappler(original: Flat, expected: Arrays | None) -> Row:
+def _measure_grappler(original: Flat, expected: Arrays | None) -> tuple[Row, frozenset[str]]:
+    """Returns grappler's row, and the names of the nodes that it made low."""
     start = time.perf_counter()
     try:
-        graph_def = grappler(original)
+        flat = dataclasses.replace(original, graph_def=grappler(original))
+        elapsed_s = time.perf_counter() - start
+        graph = census.static_graph(flat.graph_def, flat.feed_shapes)
     except Exception as error:  # reported in the table
-        return Row("grappler", failure=_sentence(error))
-    elapsed_s = time.perf_counter() - start
-    flat = dataclasses.replace(original, graph_def=graph_def)
-    return _with_error(Row("grappler", _census(flat), elapsed_s=elapsed_s), flat, expected)
+        return Row("grappler", failure=_sentence(error)), frozenset()
+    low = frozenset(op.name for op in graph.get_operations() if _dtypes(op) & census.LOW)
+    row = Row("grappler", census.census(graph), elapsed_s=elapsed_s)
+    return _with_error(row, flat, expected), low
 
 
 def _measure_ours(
     model: models.TestModel,
     options: tf_amp_rewriter.Options,
     path: pathlib.Path,
-    expected: Arrays | None,
+    reference: Reference,
 ) -> Row:
     row = Row(f"ours {options.device}")
     try:
@@ -273,9 +292,9 @@ def _measure_ours(
             f"{cast.outputs[0].dtype.name}, {cast.outputs[0].shape}"
             for cast in census.weight_casts(graph)
         ),
-        causes=tuple(_causes(graph, reasons)),
+        causes=tuple(_causes(graph, reasons, reference.low_in_grappler)),
     )
-    return _with_error(row, flat, expected)
+    return _with_error(row, flat, reference.expected)
 
 
 def _census(flat: Flat) -> census.Census:
@@ -292,8 +311,11 @@ def _with_error(row: Row, flat: Flat, expected: Arrays | None) -> Row:
 
 
 def _sentence(error: Exception) -> str:
-    """Returns the first line of an error, and where in our code it came from."""
-    text = (str(error).strip().splitlines() or ["no message"])[0]
+    """Returns an error in one line, and where in our code it came from."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+    # TensorFlow's begins with a stack; what is wrong stands behind the name of the node.
+    nodes = [index for index, line in enumerate(lines[:-1]) if line.startswith("Node: ")]
+    text = f"{lines[nodes[-1]]}: {lines[nodes[-1] + 1]}" if nodes else lines[0]
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {text} ({pathlib.Path(place.filename).name}:{place.lineno})"
 
@@ -318,19 +340,24 @@ class Reasons:
         return next((self._reasons[e] for e in endings if e in self._reasons), "no reason found")
 
 
-def _causes(graph: tf.Graph, reasons: Reasons) -> Iterator[str]:
-    """Gives what moves most bytes in float32, Casts too, largest first, grouped by its reason."""
-    groups: dict[tuple[str, str], list[int]] = collections.defaultdict(list)
+def _causes(graph: tf.Graph, reasons: Reasons, low_in_grappler: frozenset[str]) -> Iterator[str]:
+    """Gives what moves most bytes in float32 by op and reason; first what grappler has low."""
+    groups: dict[tuple[bool, str, str], list[int]] = collections.defaultdict(list)
     for op in graph.get_operations():
-        moved = census.traffic_bytes(op)
-        tensors: Iterable[tf.Tensor] = (*op.inputs, *op.outputs)
-        if moved and tf.float32 in {tensor.dtype for tensor in tensors}:
+        wanted = census.FLOATS if op.type == "Cast" else {tf.float32}
+        moved = census.traffic_bytes(op, wanted)
+        if moved and tf.float32 in _dtypes(op):
             reason = "between precisions" if op.type == "Cast" else reasons.of(op)
-            reason = _NAMED.sub("", reason)
-            groups[op.type, reason].append(moved)
-    largest = sorted(groups.items(), key=lambda item: -sum(item[1]))
-    for (op_type, reason), sizes in largest[:MAX_CAUSES]:
-        yield f"{sum(sizes) / census.MEGA:.3f} MB {op_type}: {reason} ({len(sizes)} x)"
+            groups[op.name in low_in_grappler, op.type, _NAMED.sub("", reason)].append(moved)
+    largest = sorted(groups.items(), key=lambda item: (not item[0][0], -sum(item[1])))
+    for (is_low, op_type, reason), sizes in largest[:MAX_CAUSES]:
+        mark = "; grappler: low" if is_low and op_type != "Cast" else ""
+        yield f"{sum(sizes) / census.MEGA:.3f} MB {op_type}: {reason} ({len(sizes)} x){mark}"
+
+
+def _dtypes(op: tf.Operation) -> frozenset[tf.DType]:
+    tensors: Iterable[tf.Tensor] = (*op.inputs, *op.outputs)
+    return frozenset(tensor.dtype for tensor in tensors)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -128,12 +128,12 @@ def census(graph: tf.Graph) -> Census:
     )
 
 
-def traffic_bytes(op: tf.Operation) -> int:
-    """Returns the float bytes that an op reads and writes."""
+def traffic_bytes(op: tf.Operation, dtypes: Collection[tf.DType] = FLOATS) -> int:
+    """Returns the bytes of the given dtypes that an op reads and writes."""
     if op.type in FREE:
         return 0
     tensors = (*op.inputs, *op.outputs)
-    return sum(_bytes(tensor) or 0 for tensor in tensors if tensor.dtype in FLOATS)
+    return sum(_bytes(tensor) or 0 for tensor in tensors if tensor.dtype in dtypes)
 
 
 def contractions(graph: tf.Graph) -> Iterator[tuple[tf.Operation, bool]]:

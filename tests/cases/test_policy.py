@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_amp_rewriter
 
+import tf_amp_rewriter
 from tests import checks, graph_text
 from tests.checks import check_precision, check_rewrite
 
@@ -186,4 +186,4 @@ def test_c39_bfloat16_rounds_to_nearest_even_too() -> None:
     actual = stored(values, 2, "bfloat16").astype(np.float64)
 
     np.testing.assert_array_equal([1, 1 + 2**-6], actual[0])
-    assert 1 + 2**-7 == actual[1, 0]
+    assert actual[1, 0] == 1 + 2**-7

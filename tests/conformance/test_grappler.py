@@ -1,4 +1,4 @@
-"""Grappler's C++ cases (GA-*) and oracle facts (OF-*) of shared/conformance.md 3.1, grappler.md 2.7.
+"""Grappler's C++ cases (GA-*) and oracle facts (OF-*) of shared/conformance.md 3.1,grappler.md 2.7.
 
 Where a case starts from a constant, a placeholder stands here: in our pass a constant and all that
 is computed from constants alone is free, and nothing would be left to decide. So x costs one Cast
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tf_amp_rewriter.ir import text as ir_text
 
 from tests import checks, graph_text
 from tests.checks import check_precision, check_rewrite, check_unchanged
+from tf_amp_rewriter.ir import text as ir_text
 
 
 def test_ga_01_no_op() -> None:
@@ -103,7 +103,8 @@ def test_ga_03_simple() -> None:
 def test_ga_04_colours_do_not_spread_over_a_clear_op_to_its_other_input() -> None:
     # Ours on purpose: grappler paints clr1, clr2, clr3 and clr4 low. The value on the way
     # x -> clr2 -> clr4 -> fetch2 is made and read by float32: rounding it there is needless. A
-    # ShapeN reads no values.
+    # ShapeN has one type for all its inputs, so where these differ one costs a Cast; only gradient
+    # graphs have it.
     check_precision(
         """
         x: f32[8,8] = Placeholder
@@ -115,7 +116,7 @@ def test_ga_04_colours_do_not_spread_over_a_clear_op_to_its_other_input() -> Non
         clr4 = Relu(clr2)                    # f32 NOTHING_LOW
         fetch2 = Identity(clr4)              # f32 PINNED
         """,
-        casts=2,
+        casts=3,
     )
 
 
@@ -180,7 +181,7 @@ BATCH_NORM_V1 = """
     empty: f32[0] = Const([])
     conv1 = Conv2D(x, w, strides=[1,1,1,1], padding='SAME')                 # low ALLOW
     bn: f32, f32, f32, f32, f32 = FusedBatchNorm(conv1, scale, offset, empty, empty)   # f32
-    clr1 = Relu(bn)                                                         # f32 NOTHING_LOW
+    clr1 = Relu(bn)                                                         # low CLEAR
     conv2 = Conv2D(clr1, w, strides=[1,1,1,1], padding='SAME')              # low ALLOW
     fetch = Identity(conv2)                                                 # f32 PINNED
 """
@@ -200,9 +201,9 @@ def test_ga_08_batch_norm_v3_has_two_types_and_only_one_goes_low() -> None:
         scale: f32[4] = Const(3)                                          # f32
         offset: f32[4] = Const(4)                                         # f32
         mean: f32[4] = Const(0.25)                                        # f32
-        variance: f32[4] = Const(2)                                       # f32
+        var: f32[4] = Const(2)                                       # f32
         conv1 = Conv2D(x, w, strides=[1,1,1,1], padding='SAME')           # low ALLOW
-        bn = FusedBatchNormV3(conv1, scale, offset, mean, variance, is_training=False)  # T low INFER; U f32 KEEP
+        bn = FusedBatchNormV3(conv1,scale,offset,mean,var,is_training=False)  # T low; U f32 KEEP
         add = AddV2(bn, conv1)                                            # low INFER
         conv2 = Conv2D(add, w, strides=[1,1,1,1], padding='SAME')         # low ALLOW
         fetch = Identity(conv2)                                           # f32 PINNED
@@ -216,7 +217,7 @@ def test_ga_09_repeated_and_list_types() -> None:
         """
         x: f32[8,8] = Placeholder
         allow1 = MatMul(x, x)                              # low ALLOW
-        many = IdentityN([allow1, allow1, allow1])         # T[0] low CLEAR; T[1] low CLEAR; T[2] low CLEAR
+        many = IdentityN([allow1, allow1, allow1])  # T[0] low CLEAR; T[1] low CLEAR; T[2] low CLEAR
         sum = AddN([many, many:1, many:2])                 # low INFER
         allow2 = MatMul(sum, sum)                          # low ALLOW
         fetch = Identity(allow2)                           # f32 PINNED
@@ -631,7 +632,7 @@ def test_of_6_a_residual_network() -> None:
         zeros: f32[4] = Const(0)
         axes = Const([1, 2])
         conv1 = Conv2D(x, w1, strides=[1,1,1,1], padding='SAME')                    # low ALLOW
-        bn = FusedBatchNormV3(conv1, ones, zeros, zeros, ones, is_training=False)   # T low INFER; U f32 KEEP
+        bn = FusedBatchNormV3(conv1,ones,zeros,zeros,ones,is_training=False)  # T low; U f32 KEEP
         relu1 = Relu(bn)                                                            # low CLEAR
         conv2 = Conv2D(relu1, w2, strides=[1,1,1,1], padding='SAME')                # low ALLOW
         add = AddV2(conv2, relu1)                                                   # low INFER

@@ -44,12 +44,12 @@ def test_tr_05_batch_norm_with_its_parameters_as_inputs() -> None:
         scale: f32[4] = Placeholder
         offset: f32[4] = Placeholder
         mean: f32[4] = Placeholder
-        variance: f32[4] = Placeholder
+        var: f32[4] = Placeholder
         conv = Conv2D(x, w, {CONV})     # low ALLOW
-        bn = FusedBatchNormV3(conv, scale, offset, mean, variance, is_training=False)   # T low INFER; U f32 KEEP
+        bn = FusedBatchNormV3(conv,scale,offset,mean,var,is_training=False)  # T low; U f32 KEEP
         fetch = Identity(bn)            # f32 PINNED
         """,
-        ranges={"variance": (0.5, 2)},
+        ranges={"var": (0.5, 2)},
         casts=2,
     )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from google.protobuf import text_format
 from tensorflow.core.framework import graph_pb2, node_def_pb2
-from tf_amp_rewriter.ir import text as ir_text
 
 from tests import graph_text
+from tf_amp_rewriter.ir import text as ir_text
 
 
 def node(proto: str) -> node_def_pb2.NodeDef:
@@ -23,14 +23,18 @@ LINES = {
     ),
     "a port": (f'name: "a/b" op: "Relu" input: "x:2" {FLOAT_T}', "a/b: f32 = Relu(x:2)"),
     "an attribute at its default, and one that is not": (
-        f'name: "a" op: "MatMul" input: "x" input: "w" {FLOAT_T}'
-        'attr { key: "transpose_a" value { b: false } }'
-        'attr { key: "transpose_b" value { b: true } }',
+        (
+            f'name: "a" op: "MatMul" input: "x" input: "w" {FLOAT_T}'
+            'attr { key: "transpose_a" value { b: false } }'
+            'attr { key: "transpose_b" value { b: true } }'
+        ),
         "a: f32 = MatMul(x, w, transpose_b=True)",
     ),
     "a list of inputs": (
-        f'name: "c" op: "ConcatV2" input: "x" input: "y" input: "axis" {FLOAT_T}'
-        'attr { key: "N" value { i: 2 } } attr { key: "Tidx" value { type: DT_INT32 } }',
+        (
+            f'name: "c" op: "ConcatV2" input: "x" input: "y" input: "axis" {FLOAT_T}'
+            'attr { key: "N" value { i: 2 } } attr { key: "Tidx" value { type: DT_INT32 } }'
+        ),
         "c: f32 = ConcatV2([x, y], axis)",
     ),
     "several outputs": (
@@ -42,8 +46,10 @@ LINES = {
         "i: f32 = Identity(x, ^a, ^b)",
     ),
     "a type that only the output has": (
-        'name: "c" op: "Cast" input: "x" attr { key: "SrcT" value { type: DT_FLOAT } }'
-        'attr { key: "DstT" value { type: DT_BFLOAT16 } }',
+        (
+            'name: "c" op: "Cast" input: "x" attr { key: "SrcT" value { type: DT_FLOAT } }'
+            'attr { key: "DstT" value { type: DT_BFLOAT16 } }'
+        ),
         "c: bf16 = Cast(x, DstT=bf16)",
     ),
     "a device": (
@@ -51,39 +57,52 @@ LINES = {
         "r: f32 = Relu(x, device='/device:CPU:0')",
     ),
     "strings, lists and floats": (
-        f'name: "n" op: "MaxPool" input: "x" {FLOAT_T} attr {{ key: "padding" value {{ s: "SAME" }} }}'
-        'attr { key: "ksize" value { list { i: 1 i: 2 i: 2 i: 1 } } }'
-        'attr { key: "strides" value { list { i: 1 i: 1 i: 1 i: 1 } } }',
+        (
+            f'name: "n" op: "MaxPool" input: "x" {FLOAT_T} '
+            'attr { key: "padding" value { s: "SAME" } }'
+            'attr { key: "ksize" value { list { i: 1 i: 2 i: 2 i: 1 } } }'
+            'attr { key: "strides" value { list { i: 1 i: 1 i: 1 i: 1 } } }'
+        ),
         "n: f32 = MaxPool(x, ksize=[1, 2, 2, 1], padding='SAME', strides=[1, 1, 1, 1])",
     ),
     "a float attribute with the digits that it needs": (
-        f'name: "n" op: "LeakyRelu" input: "x" {FLOAT_T} attr {{ key: "alpha" value {{ f: 0.1 }} }}',
+        f'name: "n" op: "LeakyRelu" input: "x" {FLOAT_T}attr {{ key: "alpha" value {{ f: 0.1 }} }}',
         "n: f32 = LeakyRelu(x, alpha=0.1)",
     ),
     "a placeholder": (
-        'name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } }'
-        'attr { key: "shape" value { shape { dim { size: -1 } dim { size: 8 } } } }',
+        (
+            'name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } }'
+            'attr { key: "shape" value { shape { dim { size: -1 } dim { size: 8 } } } }'
+        ),
         "x: f32[?,8] = Placeholder",
     ),
     "a placeholder of unknown rank": (
-        'name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_HALF } }'
-        'attr { key: "shape" value { shape { unknown_rank: true } } }',
+        (
+            'name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_HALF } }'
+            'attr { key: "shape" value { shape { unknown_rank: true } } }'
+        ),
         "x: f16 = Placeholder",
     ),
     "a variable": (
-        'name: "v" op: "VarHandleOp" attr { key: "dtype" value { type: DT_FLOAT } }'
-        'attr { key: "shape" value { shape { dim { size: 4 } } } }'
-        'attr { key: "shared_name" value { s: "v" } }',
+        (
+            'name: "v" op: "VarHandleOp" attr { key: "dtype" value { type: DT_FLOAT } }'
+            'attr { key: "shape" value { shape { dim { size: 4 } } } }'
+            'attr { key: "shared_name" value { s: "v" } }'
+        ),
         "v: res = VarHandleOp(dtype=f32, shape=[4], shared_name='v')",
     ),
     "a reference": (
-        'name: "v" op: "VariableV2" attr { key: "dtype" value { type: DT_FLOAT } }'
-        'attr { key: "shape" value { shape { } } }',
+        (
+            'name: "v" op: "VariableV2" attr { key: "dtype" value { type: DT_FLOAT } }'
+            'attr { key: "shape" value { shape { } } }'
+        ),
         "v: f32& = VariableV2(dtype=f32, shape=[])",
     ),
     "no internal attributes": (
-        f'name: "r" op: "Relu" input: "x" {FLOAT_T}'
-        'attr { key: "_output_shapes" value { list { shape { } } } }',
+        (
+            f'name: "r" op: "Relu" input: "x" {FLOAT_T}'
+            'attr { key: "_output_shapes" value { list { shape { } } } }'
+        ),
         "r: f32 = Relu(x)",
     ),
     "an op that nobody knows: as it is": (
@@ -188,7 +207,7 @@ def test_a_node_whose_op_is_a_function_prints_with_the_types_of_its_signature() 
     text_format.Parse(FUNCTION, graph.library.function.add())
     call = node('name: "c" op: "f" input: "x"')
 
-    assert "c: f32, i32 = f(x)" == ir_text.node_text(call, graph.library.function)
+    assert ir_text.node_text(call, graph.library.function) == "c: f32, i32 = f(x)"
 
 
 def test_an_empty_graph_prints_nothing() -> None:

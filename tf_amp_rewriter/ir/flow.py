@@ -122,7 +122,12 @@ def _edges(program: ir.Program) -> Iterator[tuple[int, int]]:
 
 def _ties(program: ir.Program) -> Iterator[tuple[int, int]]:
     """Yields pairs of type variables that calls, or the kernels of an op, make equal."""
+    constants = [_index_of(program, graph) for graph in range(len(program.graphs))]
     for scope in program.scopes:
+        for argument, name in _captured_arguments(program, scope).items():
+            yield from _tie(
+                scope.nodes[argument].out_vars[0], constants[scope.graph][name].out_vars[0]
+            )
         for node in scope.nodes:
             if node.op in TIED_ATTRS:
                 tied = [var for attr, _, var in node.attr_vars if attr in TIED_ATTRS[node.op]]
@@ -140,6 +145,11 @@ def _ties(program: ir.Program) -> Iterator[tuple[int, int]]:
                 if callee.gives_results:
                     for port, result in enumerate(body.results):
                         yield from _tie(node.out_vars[port], body.nodes[result].in_vars[0])
+
+
+def _index_of(program: ir.Program, graph: int) -> Mapping[str, ir.Node]:
+    main = next(s for s in program.scopes if s.graph == graph and s.function < 0)
+    return {node.name: node for node in main.nodes}
 
 
 def _tie(left: int, right: int) -> Iterator[tuple[int, int]]:
@@ -194,10 +204,20 @@ def _pinned_by_outsiders(program: ir.Program) -> Iterator[tuple[int, str]]:
         if scope.function < 0:
             yield from _pinned_in_main_graph(program.graphs[scope.graph], scope)
         elif index in faces:
+            captured = _captured_arguments(program, scope)
             for position in [*range(scope.num_args), *scope.results]:
+                if position in captured:
+                    continue
                 node = scope.nodes[position]
                 for var in {*node.in_vars, *node.out_vars} - {ir.NO_VAR}:
                     yield var, faces[index]
+
+
+def _captured_arguments(program: ir.Program, scope: ir.Scope) -> Mapping[int, str]:
+    """Returns argument -> Const node, for arguments that the loader binds to a constant."""
+    bound = program.graphs[scope.graph].captured.get(scope.name, ())
+    first = scope.num_args - len(bound)
+    return {first + offset: name for offset, name in enumerate(bound) if name}
 
 
 def _faces(program: ir.Program) -> Mapping[int, str]:

@@ -102,6 +102,8 @@ class GraphSource:
         fetches: names of tensors (`node:port`) that are fetched.
         roots: names of nodes that a session runs for their effect (init and train ops).
         visible: names of functions that outsiders call or look at.
+        captured: function -> names of the Const nodes that the object graph binds to its last
+            arguments; empty where it binds something else. The loader sets these, not a caller.
     """
 
     graph_def: graph_pb2.GraphDef
@@ -110,6 +112,7 @@ class GraphSource:
     fetches: frozenset[str] = frozenset()
     roots: frozenset[str] = frozenset()
     visible: frozenset[str] = frozenset()
+    captured: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -274,7 +274,8 @@ def _entry_text(kind: str, entry: object, max_values: int) -> str:
         case "func", attr_value_pb2.NameAttrList():
             return f"@{entry.name}"
         case "tensor", _:
-            return _tensor_text(attr_value_pb2.AttrValue(tensor=entry), max_values)  # type: ignore[arg-type]
+            value = attr_value_pb2.AttrValue(tensor=entry)  # type: ignore[arg-type]
+            return _tensor_text(value, max_values)
         case _, bytes():
             return _bytes_text(entry)
         case _, float():

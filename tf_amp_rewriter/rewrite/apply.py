@@ -57,6 +57,7 @@ def apply(flow: Flow, decisions: Decisions, low: LowPrecision) -> Edited:
             graph_defs[scope.graph],
             is_low.__getitem__,
             lambda var: flow.class_of[var] in pinned,
+            lambda var: len(flow.members[flow.class_of[var]]) > 1,
             low,
         )
         casts += result.casts

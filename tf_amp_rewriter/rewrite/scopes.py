@@ -54,6 +54,7 @@ def edit(
     graph: graph_pb2.GraphDef,
     is_low: IsLow,
     is_pinned: IsLow,
+    is_shared: IsLow,
     low: LowPrecision,
 ) -> Result:
     """Edits the protos of `scope` in `graph`, in place.
@@ -63,10 +64,11 @@ def edit(
         graph: a copy of the graph that the view was made from.
         is_low: whether a type variable becomes low.
         is_pinned: whether outsiders read a constant's type variable as float32.
+        is_shared: whether a constant's type variable must equal others, so that it exists once.
         low: the low precision.
     """
     function = graph.library.function[scope.function] if scope.function >= 0 else None
-    editor = _ScopeEditor(scope, graph, function, is_low, is_pinned, low)
+    editor = _ScopeEditor(scope, graph, function, is_low, is_pinned, is_shared, low)
     editor.set_dtypes()
     editor.place_constants()
     editor.connect()
@@ -83,6 +85,7 @@ class _ScopeEditor:
         function: function_pb2.FunctionDef | None,
         is_low: IsLow,
         is_pinned: IsLow,
+        is_shared: IsLow,
         low: LowPrecision,
     ) -> None:
         self.scope = scope
@@ -90,6 +93,7 @@ class _ScopeEditor:
         self.protos = graph.node if function is None else function.node_def
         self.is_low = is_low
         self.is_pinned = is_pinned
+        self.is_shared = is_shared
         self.low = low
         self.taken = {node.name for node in scope.nodes}
         self.texts = {
@@ -160,7 +164,7 @@ class _ScopeEditor:
             var = self.scope.nodes[index].out_vars[0]
             if True not in wanted or not self.is_low(var):
                 continue
-            if False in wanted or self.is_pinned(var):
+            if not self.is_shared(var) and (False in wanted or self.is_pinned(var)):
                 self.copy_constant(index)
             else:
                 self.convert_constant(self.proto(index))

@@ -7,7 +7,6 @@ neighbours make of it.
 from __future__ import annotations
 
 import dataclasses
-import enum
 import re
 from collections.abc import Callable, Mapping, Sequence
 
@@ -21,56 +20,12 @@ from tf_amp_rewriter.ops.conditions import CONDITIONS, NodeFacts
 from tf_amp_rewriter.ops.rows import Category, OpRow
 from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.reasons import Kind
+from tf_amp_rewriter.rules import slices
+from tf_amp_rewriter.rules.rule import Role, Rule
 
 # A smaller constant table saves less than the Cast behind it costs.
 MIN_TABLE_VALUES = 1024
 _FLOATS = (dtypes.DT_FLOAT, dtypes.DT_DOUBLE, dtypes.DT_HALF, dtypes.DT_BFLOAT16)
-
-
-class Role(enum.Enum):
-    """What a class is in the pass.
-
-    NODE: computes something. CONSTANT, VARIABLE: weights. TABLE: rows of a weight. SHAPE: reads a
-    shape, not values. CAST_DOWN: input of a user's Cast to the low precision. CAST_UP: output of a
-    user's Cast from something else to float32.
-    """
-
-    NODE = "NODE"
-    CONSTANT = "CONSTANT"
-    VARIABLE = "VARIABLE"
-    TABLE = "TABLE"
-    SHAPE = "SHAPE"
-    CAST_DOWN = "CAST_DOWN"
-    CAST_UP = "CAST_UP"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Rule:
-    """What one class may become.
-
-    Attributes:
-        category: what the pass may do with it.
-        role: what it is.
-        kind: why it can't be low if `eligible` is False, else its category as a kind.
-        detail: the fact behind `kind`, in words.
-        eligible: whether it may become low at all.
-        taints: it computes unsafe values.
-        bounded: its results are never tainted.
-        discrete: it never makes anything be rounded.
-        only_if_wanted: low only if all consumers want that.
-        positions: what it reads decides a size, an index or an integer.
-    """
-
-    category: Category
-    role: Role
-    kind: Kind
-    detail: str = ""
-    eligible: bool = False
-    taints: bool = False
-    bounded: bool = False
-    discrete: bool = False
-    only_if_wanted: bool = False
-    positions: bool = False
 
 
 VariableMisfit = Callable[[Sequence[str]], str]
@@ -86,7 +41,7 @@ def assign(flow: Flow, options: Options, variable_misfit: VariableMisfit) -> lis
     """
     assigner = _Assigner(flow, options, variable_misfit)
     rules = [assigner.rule(number) for number in range(len(flow.members))]
-    return _keep_positions(flow, rules)
+    return slices.keep_log_magnitudes(flow, slices.keep_positions(flow, rules))
 
 
 def unused_wishes(flow: Flow, options: Options) -> list[str]:
@@ -124,6 +79,8 @@ class _Assigner:
             return self.variable_rule(number)
         rules = [self.member_rule(var) for var in members]
         rule = next((r for r in rules if not r.eligible), rules[0])
+        if len(members) > 1 and any(r.role is Role.CONSTANT for r in rules):
+            rule = dataclasses.replace(rule, role=Role.CAPTURED)
         if number in self.flow.pinned and rule.role is not Role.CONSTANT:
             return dataclasses.replace(
                 rule, eligible=False, kind=Kind.PINNED, detail=self.flow.pinned[number]
@@ -298,22 +255,3 @@ def _wishes(options: Options) -> Mapping[str, Category]:
     wishes |= dict.fromkeys(options.infer_ops, Category.INFER)
     wishes |= dict.fromkeys(options.clear_ops, Category.CLEAR)
     return wishes | dict.fromkeys(options.deny_ops, Category.DENY)
-
-
-def _keep_positions(flow: Flow, rules: list[Rule]) -> list[Rule]:
-    """Keeps float32 all that computes a size, an index or an integer, back to the contractions."""
-    stack = [number for number, rule in enumerate(rules) if rule.positions]
-    seen = set(stack)
-    while stack:
-        for source in flow.sources[stack.pop()]:
-            rule = rules[source]
-            is_weight = rule.role in (Role.CONSTANT, Role.VARIABLE)
-            if source in seen or is_weight or rule.category is Category.ALLOW:
-                continue
-            seen.add(source)
-            stack.append(source)
-            if rule.eligible:
-                rules[source] = dataclasses.replace(
-                    rule, eligible=False, kind=Kind.POSITION, detail="it decides a size or index"
-                )
-    return rules

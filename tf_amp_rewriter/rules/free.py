@@ -14,7 +14,7 @@ from tf_amp_rewriter.ir.flow import Flow
 from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.reasons import Kind
-from tf_amp_rewriter.rules.assign import Role, Rule
+from tf_amp_rewriter.rules.rule import Role, Rule
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ def _free(
     number: int, flow: Flow, rules: Sequence[Rule], known: Sequence[Free | None]
 ) -> Free | None:
     rule = rules[number]
-    if rule.role is Role.CONSTANT or (number in flow.variable_of and rule.role is not Role.TABLE):
+    is_variable = number in flow.variable_of and rule.role is not Role.TABLE
+    if is_variable or rule.role in (Role.CONSTANT, Role.CAPTURED):
         if rule.role is Role.VARIABLE and flow.variables[flow.variable_of[number]].mutable:
             return None
         misfit = number if rule.kind is Kind.RANGE else -1
@@ -66,12 +67,12 @@ def _free(
     frees = [known[source] for source in sources]
     if not all(frees):
         return None
-    moves = rule.category is Category.CLEAR
     misfit = -1
     if rule.category in (Category.CLEAR, Category.INFER):
         misfit = max(free.misfit for free in frees if free is not None)
-    flexible = moves and rule.eligible and misfit < 0
-    of_variable = flexible and all(f is not None and f.flexible and f.of_variable for f in frees)
+    moves = rule.category is Category.CLEAR and rule.eligible
+    flexible = moves and misfit < 0 and all(free.flexible for free in frees if free is not None)
+    of_variable = flexible and all(free.of_variable for free in frees if free is not None)
     return Free(flexible, of_variable, misfit)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from google.protobuf import message
 from tensorflow.core.framework import function_pb2, node_def_pb2
@@ -51,6 +51,7 @@ def graph_source(meta_graph: meta_graph_pb2.MetaGraphDef, path: str) -> ir.Graph
         frozenset(fetches),
         frozenset(_init_nodes(meta_graph)) & frozenset(nodes),
         frozenset(_visible_functions(meta_graph)),
+        _captured_constants(meta_graph, nodes),
     )
 
 
@@ -76,6 +77,20 @@ def links(source: Source) -> variables.Links:
         if index not in source.selected:
             foreign.update(_restored_keys(meta_graph))
     return variables.Links(bound, object_keys, float_keys, frozenset(foreign), slots)
+
+
+def _captured_constants(
+    meta_graph: meta_graph_pb2.MetaGraphDef, nodes: Collection[str]
+) -> Mapping[str, tuple[str, ...]]:
+    objects = meta_graph.object_graph_def
+    operations = [node.constant.operation for node in objects.nodes]  # empty for other kinds
+    return {
+        name: tuple(
+            operations[bound] if operations[bound] in nodes else ""
+            for bound in function.bound_inputs
+        )
+        for name, function in objects.concrete_functions.items()
+    }
 
 
 def _tensors(infos: Iterable[meta_graph_pb2.TensorInfo]) -> Iterator[str]:

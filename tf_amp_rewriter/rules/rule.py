@@ -1,0 +1,61 @@
+"""`Rule`: what one class of type variables may become on its own account."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+from tf_amp_rewriter.ops.rows import Category
+from tf_amp_rewriter.reasons import Kind
+
+
+class Role(enum.Enum):
+    """What a class is in the pass.
+
+    NODE: computes something.
+    CONSTANT, VARIABLE: weights.
+    CAPTURED: a constant that functions read through an argument, as the object graph binds it, so
+        that it exists once.
+    TABLE: rows of a weight.
+    SHAPE: reads a shape, not values.
+    CAST_DOWN: input of a user's Cast to the low precision.
+    CAST_UP: output of a user's Cast from something else to float32.
+    """
+
+    NODE = "NODE"
+    CONSTANT = "CONSTANT"
+    CAPTURED = "CAPTURED"
+    VARIABLE = "VARIABLE"
+    TABLE = "TABLE"
+    SHAPE = "SHAPE"
+    CAST_DOWN = "CAST_DOWN"
+    CAST_UP = "CAST_UP"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rule:
+    """What one class may become.
+
+    Attributes:
+        category: what the pass may do with it.
+        role: what it is.
+        kind: why it can't be low if `eligible` is False, else its category as a kind.
+        detail: the fact behind `kind`, in words.
+        eligible: whether it may become low at all.
+        taints: it computes unsafe values.
+        bounded: its results are never tainted.
+        discrete: it never makes anything be rounded.
+        only_if_wanted: low only if all consumers want that.
+        positions: what it reads decides a size, an index or an integer.
+    """
+
+    category: Category
+    role: Role
+    kind: Kind
+    detail: str = ""
+    eligible: bool = False
+    taints: bool = False
+    bounded: bool = False
+    discrete: bool = False
+    only_if_wanted: bool = False
+    positions: bool = False
