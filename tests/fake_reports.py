@@ -28,6 +28,8 @@ LOWERED = model.Report(
     device="any",
     type_variables_low=2,
     type_variables_float32=5,
+    contractions=1,
+    contractions_low=1,
     casts=1,
     weight_bytes_before=102_400_000,
     weight_bytes_after=51_300_000,
@@ -56,6 +58,7 @@ KEPT_ALL = dataclasses.replace(
     LOWERED,
     type_variables_low=0,
     type_variables_float32=3,
+    contractions_low=0,
     casts=0,
     weight_bytes_after=LOWERED.weight_bytes_before,
     type_variables=(

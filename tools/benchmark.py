@@ -6,8 +6,9 @@ Every model is built with seeded random weights (or is a trained one of tools/co
 batch 8, other unknown dimensions 64. Original and rewritten are flattened by TensorFlow's
 `convert_variables_to_constants_v2`; grappler works on the original's flat graph, as for a GPU.
 Loops count once. `traffic` is the float bytes that all ops read and write, against float32's.
-`error` is the largest error of an output over the spread of that output, against float32, for the
-model's own seeded inputs: all graphs run on this machine's CPU kernels, also those meant for a GPU.
+`error` is the largest error of an output over the spread of that output, against float32; the
+median over five sets of seeded inputs. All graphs run on this machine's CPU kernels; in those meant
+for a GPU (grappler's, and ours with `--device gpu`), what accumulates in float32 there does here.
 """
 
 from __future__ import annotations

@@ -12,48 +12,27 @@ import dataclasses
 import json
 import pathlib
 import re
+import statistics
 import sys
 import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 from tensorflow.core.framework import graph_pb2
-from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
-from tensorflow.python.framework import convert_to_constants
-from tensorflow.python.grappler import tf_optimizer  # type: ignore[attr-defined]
 
 import tf_amp_rewriter
 from tests import models
-from tools import census
+from tools import census, flat_graphs
+from tools.flat_graphs import Arrays, Flat
 
 CORPUS: Final = pathlib.Path(__file__).parent.parent / ".corpus" / "models"
 MAX_CAUSES: Final = 12
 _NAMED: Final = re.compile(r"\s*\(?`[^`]*`\)?")  # names of nodes in a reason
-
-Arrays = Mapping[str, NDArray[Any]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Flat:
-    """A flat graph and how to run it.
-
-    Attributes:
-        graph_def: the graph.
-        feeds: input values by tensor name.
-        fetches: names of the output tensors.
-        feed_shapes: shapes for the census, by node name.
-    """
-
-    graph_def: graph_pb2.GraphDef
-    feeds: Arrays
-    fetches: tuple[str, ...]
-    feed_shapes: Mapping[str, Sequence[int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +42,8 @@ class Row:
     Attributes:
         graph: `float32`, `grappler`, or `ours <device>`.
         census: its figures; None if `failure` came first.
-        error: its output error against float32 on the CPU's kernels; None if it was not run.
+        error: its output error against float32: the median over the input sets; None if not run.
+        errors: the error for each input set.
         elapsed_s: time of the rewrite.
         failure: why a figure is missing; empty if none is.
         float32_contractions: each contraction that is not low: node, op, and the reason.
@@ -75,6 +55,7 @@ class Row:
     graph: str
     census: census.Census | None = None
     error: float | None = None
+    errors: tuple[float, ...] = ()
     elapsed_s: float = 0.0
     failure: str = ""
     float32_contractions: tuple[str, ...] = ()
@@ -87,11 +68,11 @@ class Reference:
     """What ours is compared with.
 
     Attributes:
-        expected: float32's outputs; None if it could not be run.
+        expected: float32's outputs for each input set; None if it could not be run.
         low_in_grappler: names of the nodes that read or write a low type in grappler's graph.
     """
 
-    expected: Arrays | None
+    expected: Sequence[Arrays] | None
     low_in_grappler: frozenset[str]
 
 
@@ -123,13 +104,13 @@ def measure(name: str, dtype: str, devices: Sequence[str], directory: pathlib.Pa
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = model_named(name, directory)
-            original = flatten(model)
+            original = flat_graphs.flatten(model)
     except Exception as error:  # reported in the table
         return Measured(name, failure=_sentence(error))
     rows, expected = [], None
     row = Row("float32", census=_census(original))
     try:
-        expected = run(original)
+        expected = flat_graphs.run(original)
     except Exception as error:  # its figures stand all the same
         row = dataclasses.replace(row, failure=f"not run: {_sentence(error)}")
     rows.append(row)
@@ -162,100 +143,23 @@ def model_named(name: str, directory: pathlib.Path) -> models.TestModel:
     )
 
 
-# ---------------------------------------------------------------- flat graphs
-
-
-def flatten(model: models.TestModel) -> Flat:
-    """Returns a model as one graph without variables or function calls."""
-    if model.kind == "graph_def":
-        graph_def = graph_pb2.GraphDef.FromString(model.path.read_bytes())
-        return flat_graph_def(graph_def, model)
-    loaded = tf.saved_model.load(str(model.path), tags=list(model.tags))
-    function = loaded.signatures[model.signature]
-    frozen = convert_to_constants.convert_variables_to_constants_v2(function)  # type: ignore[no-untyped-call]
-    inputs = [tensor for tensor in frozen.inputs if tensor.dtype != tf.resource]
-    return Flat(
-        frozen.graph.as_graph_def(),
-        _named_feeds(inputs, model.inputs),
-        tuple(tensor.name for tensor in frozen.outputs),
-        {
-            tensor.op.name: census.feed_shape(tensor.shape.as_list())
-            for tensor in inputs
-            if tensor.shape.rank is not None
-        },
-    )
-
-
-def flat_graph_def(graph_def: graph_pb2.GraphDef, model: models.TestModel) -> Flat:
-    """Returns a frozen graph, which is flat as it is, with the feeds and fetches of `model`."""
-    placeholders = {
-        node.name: census.feed_shape(
-            [None if d.size < 0 else d.size for d in node.attr["shape"].shape.dim]
-        )
-        for node in graph_def.node
-        if node.op == "Placeholder" and not node.attr["shape"].shape.unknown_rank
-    }
-    return Flat(graph_def, model.inputs, model.outputs, placeholders)
-
-
-def _named_feeds(tensors: Sequence[tf.Tensor], inputs: Arrays) -> Arrays:
-    """Returns the input values by tensor name; a function's inputs are in the order of the names.
-
-    A placeholder is named after its input, but for characters that a node's name can't hold and
-    models of TensorFlow 1, whose names are the graph's own.
-    """
-    by_name = {tensor.op.name: tensor.name for tensor in tensors}
-    if set(inputs) <= set(by_name):
-        return {by_name[name]: value for name, value in inputs.items()}
-    names = sorted(inputs)
-    if len(names) != len(tensors):
-        raise ValueError(f"inputs are {names}, the flat graph has {sorted(by_name)}")
-    return {tensor.name: inputs[name] for tensor, name in zip(tensors, names, strict=True)}
-
-
-def run(flat: Flat) -> Arrays:
-    """Runs a flat graph on the CPU; gives the outputs by their position."""
-    with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
-        tf.import_graph_def(flat.graph_def, name="")
-        session.run([op for op in graph.get_operations() if op.type.startswith("InitializeTable")])
-        values = session.run(list(flat.fetches), dict(flat.feeds))
-    return {str(index): np.asarray(value) for index, value in enumerate(values)}
-
-
-def grappler(flat: Flat) -> graph_pb2.GraphDef:
-    """Runs TensorFlow's `auto_mixed_precision` alone, told to assume a GPU; always to half."""
-    with tf.Graph().as_default() as graph:
-        tf.import_graph_def(flat.graph_def, name="")
-        meta_graph = tf.compat.v1.train.export_meta_graph(
-            graph_def=graph.as_graph_def(), graph=graph
-        )
-    fetched = [name.split(":")[0] for name in flat.fetches]
-    meta_graph.collection_def["train_op"].node_list.value.extend(fetched)
-    config = config_pb2.ConfigProto()
-    rewrites = config.graph_options.rewrite_options
-    rewrites.auto_mixed_precision = rewriter_config_pb2.RewriterConfig.ON
-    rewrites.meta_optimizer_iterations = rewriter_config_pb2.RewriterConfig.ONE
-    rewrites.min_graph_nodes = -1
-    rewrites.optimizers.append("auto_mixed_precision")
-    result: graph_pb2.GraphDef = tf_optimizer.OptimizeGraph(config, meta_graph)
-    return result
-
-
 # ---------------------------------------------------------------- rows
 
 
-def _measure_grappler(original: Flat, expected: Arrays | None) -> tuple[Row, frozenset[str]]:
+def _measure_grappler(
+    original: Flat, expected: Sequence[Arrays] | None
+) -> tuple[Row, frozenset[str]]:
     """Returns grappler's row, and the names of the nodes that it made low."""
     start = time.perf_counter()
     try:
-        flat = dataclasses.replace(original, graph_def=grappler(original))
+        flat = dataclasses.replace(original, graph_def=flat_graphs.grappler(original))
         elapsed_s = time.perf_counter() - start
         graph = census.static_graph(flat.graph_def, flat.feed_shapes)
     except Exception as error:  # reported in the table
         return Row("grappler", failure=_sentence(error)), frozenset()
     low = frozenset(op.name for op in graph.get_operations() if _dtypes(op) & census.LOW)
     row = Row("grappler", census.census(graph), elapsed_s=elapsed_s)
-    return _with_error(row, flat, expected), low
+    return _with_error(row, flat_graphs.as_on_gpu(flat), expected), low
 
 
 def _measure_ours(
@@ -270,10 +174,10 @@ def _measure_ours(
             graph_def = graph_pb2.GraphDef.FromString(model.path.read_bytes())
             report = tf_amp_rewriter.rewrite_graph_def(graph_def, options)
             assert report.graph_def is not None
-            flat = flat_graph_def(report.graph_def, model)
+            flat = flat_graphs.flat_graph_def(report.graph_def, model)
         else:
             report = tf_amp_rewriter.rewrite_saved_model(model.path, path, options)
-            flat = flatten(dataclasses.replace(model, path=path))
+            flat = flat_graphs.flatten(dataclasses.replace(model, path=path))
         graph = census.static_graph(flat.graph_def, flat.feed_shapes)
     except Exception as error:  # reported in the table
         return dataclasses.replace(row, failure=_sentence(error))
@@ -294,6 +198,8 @@ def _measure_ours(
         ),
         causes=tuple(_causes(graph, reasons, reference.low_in_grappler)),
     )
+    if options.device == "gpu":
+        flat = flat_graphs.as_on_gpu(flat)
     return _with_error(row, flat, reference.expected)
 
 
@@ -301,13 +207,15 @@ def _census(flat: Flat) -> census.Census:
     return census.census(census.static_graph(flat.graph_def, flat.feed_shapes))
 
 
-def _with_error(row: Row, flat: Flat, expected: Arrays | None) -> Row:
+def _with_error(row: Row, flat: Flat, expected: Sequence[Arrays] | None) -> Row:
     if expected is None:
         return row
     try:
-        return dataclasses.replace(row, error=census.output_error(expected, run(flat)))
+        pairs = zip(expected, flat_graphs.run(flat), strict=True)
+        errors = tuple(census.output_error(wanted, found) for wanted, found in pairs)
     except Exception as error:  # such as an op without a kernel in half on the CPU
         return dataclasses.replace(row, failure=f"not run: {_sentence(error)}")
+    return dataclasses.replace(row, error=statistics.median(errors), errors=errors)
 
 
 def _sentence(error: Exception) -> str:

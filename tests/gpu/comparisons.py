@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -37,9 +38,8 @@ NO_GPU: Final = "no GPU that TensorFlow can use"
 # How often the longest loop of a model runs with the inputs of the tests.
 LOOP_STEPS: Final = {"lstm": 20, "gru": 20}
 OTHER_LOOP_STEPS: Final = 7
-CONTRACTIONS: Final = (
-    "BatchMatMul BatchMatMulV2 Conv2D DepthwiseConv2dNative Einsum MatMul _FusedConv2D _FusedMatMul"
-).split()
+# Also as grappler and oneDNN rename them: _FusedConv2D, _MklMatMul.
+CONTRACTION: Final = re.compile("MatMul|Conv2D|Conv2dNative|Einsum")
 
 Array = NDArray[Any]
 Make = Callable[[np.random.Generator], Array]
@@ -272,7 +272,7 @@ def contractions_run_on(device: str, some: bool) -> Iterator[None]:
         f"{node.op} `{node.name}`": node.device.rpartition("device:")[2]
         for graph in [*partitions, *ran.partition_graphs]
         for node in graph.node
-        if node.op in CONTRACTIONS
+        if CONTRACTION.search(node.op)
     }
     wanted = f"{device.upper()}:0"
     assert places or not some

@@ -99,4 +99,4 @@ def test_weights_before_and_after(before: int, after: int, line: str) -> None:
         fake_reports.LOWERED, weight_bytes_before=before, weight_bytes_after=after
     )
 
-    assert lines(report)[1] == line
+    assert lines(report)[2] == line

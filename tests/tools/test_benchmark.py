@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests import models
-from tools import benchmark, census
+from tools import benchmark, census, flat_graphs
 
 v1 = tf.compat.v1
 
@@ -119,6 +119,38 @@ def test_the_output_error(expected: list[float], actual: list[float], error: flo
     ]
 
     assert census.output_error(*outputs) == error
+
+
+def test_the_first_input_set_is_the_model_s_own() -> None:
+    feeds = {"ids": np.array([[1, 2], [3, 4]]), "x": np.float32([[1, 2], [3, 4]])}
+
+    first, other, again = (flat_graphs.varied(feeds, seed) for seed in (0, 1, 1))
+
+    assert {name: value.tolist() for name, value in first.items()} == {
+        "ids": [[1, 2], [3, 4]],
+        "x": [[1.0, 2.0], [3.0, 4.0]],
+    }
+    assert set(other["ids"][:, 0]) <= {1, 3}
+    assert set(other["ids"][:, 1]) <= {2, 4}
+    scales = other["x"] / feeds["x"]
+    assert np.abs(scales - 1).max() <= 0.2
+    np.testing.assert_allclose(scales[:, 0], scales[:, 1], rtol=1e-6)
+    assert np.array_equal(other["x"], again["x"])
+
+
+def test_a_half_mean_accumulates_in_float32_as_on_the_gpu() -> None:
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float16, (4096, 3), "x")
+        tf.identity(tf.reduce_mean(x, axis=0), "y")
+    feeds = {"x:0": np.ones((4096, 3), np.float16)}
+    flat = flat_graphs.Flat(graph.as_graph_def(), feeds, ("y:0",), {})
+
+    on_cpu, on_gpu = (
+        flat_graphs.run(run)[0]["0"].tolist() for run in (flat, flat_graphs.as_on_gpu(flat))
+    )
+
+    assert on_cpu != [1.0, 1.0, 1.0]  # it stops at 2048
+    assert on_gpu == [1.0, 1.0, 1.0]
 
 
 def row(graph: str, error: float | None = 0.5, **figures: float) -> dict[str, Any]:

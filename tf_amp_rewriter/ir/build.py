@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tensorflow.core.framework import attr_value_pb2, function_pb2, node_def_pb2, op_def_pb2
 
@@ -33,12 +32,8 @@ def program(graphs: Sequence[ir.GraphSource]) -> ir.Program:
     function_scopes = []
     for graph_index, source in enumerate(graphs):
         library = source.graph_def.library.function
-        op_defs = collections.ChainMap(
-            {function.signature.name: function.signature for function in library},
-            _Registry(),
-            dict(source.op_defs),
-        )
-        main = _ScopeBuilder(graph_index, -1, "", op_defs, len(scopes), type_vars)
+        ops = _Ops({f.signature.name: f.signature for f in library}, source.op_defs)
+        main = _ScopeBuilder(graph_index, -1, "", ops, len(scopes), type_vars)
         scopes.append(main.build(source.graph_def.node, None))
         names: dict[str, int] = {}
         for index, function in enumerate(library):
@@ -46,24 +41,71 @@ def program(graphs: Sequence[ir.GraphSource]) -> ir.Program:
             if name in names:
                 raise errors.InputError("stands twice in the function library", scope=name)
             names[name] = len(scopes)
-            body = _ScopeBuilder(graph_index, index, name, op_defs, len(scopes), type_vars)
+            body = _ScopeBuilder(graph_index, index, name, ops, len(scopes), type_vars)
             scopes.append(body.build(function.node_def, function))
         function_scopes.append(names)
     return ir.Program(tuple(graphs), tuple(scopes), tuple(type_vars), tuple(function_scopes))
 
 
-class _Registry(dict[str, op_def_pb2.OpDef]):
-    """TensorFlow's registered op definitions, looked up once each."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Arg:
+    """One argument of an op definition, read from the proto once per op and not once per node."""
 
-    def __missing__(self, op: str) -> op_def_pb2.OpDef:
-        found = op_defs.registered(op)
-        if found is None:
-            raise KeyError(op)
-        self[op] = found
-        return found
+    name: str
+    type: int
+    type_attr: str
+    number_attr: str
+    type_list_attr: str
 
-    def __contains__(self, op: object) -> bool:
-        return op_defs.registered(str(op)) is not None
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Op:
+    """An op definition, likewise."""
+
+    inputs: tuple[_Arg, ...]
+    outputs: tuple[_Arg, ...]
+    defaults: Mapping[str, attr_value_pb2.AttrValue]
+    type_attrs: tuple[str, ...]
+
+
+class _Ops:
+    """Op definitions of one graph: its function library, TensorFlow's registry, its own list."""
+
+    def __init__(
+        self,
+        library: Mapping[str, op_def_pb2.OpDef],
+        own: Mapping[str, op_def_pb2.OpDef],
+    ) -> None:
+        self._library = library
+        self._own = own
+        self._known: dict[str, _Op | None] = {}
+
+    def get(self, op: str) -> _Op | None:
+        if op not in self._known:
+            op_def = self._library.get(op) or op_defs.registered(op) or self._own.get(op)
+            self._known[op] = None if op_def is None else _read(op_def)
+        return self._known[op]
+
+
+def _read(op_def: op_def_pb2.OpDef) -> _Op:
+    return _Op(
+        tuple(_read_arg(arg) for arg in op_def.input_arg),
+        tuple(_read_arg(arg) for arg in op_def.output_arg),
+        {a.name: a.default_value for a in op_def.attr if a.HasField("default_value")},
+        tuple(attr.name for attr in op_def.attr if attr.type == "type"),
+    )
+
+
+def _read_arg(arg: op_def_pb2.OpDef.ArgDef) -> _Arg:
+    return _Arg(arg.name, arg.type % REF_OFFSET, arg.type_attr, arg.number_attr, arg.type_list_attr)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Outputs:
+    """The outputs of one node: all ports, and where those of each named output begin and end."""
+
+    ports: Ports
+    ranges: Mapping[str, tuple[int, int]]
 
 
 @dataclasses.dataclass
@@ -73,209 +115,178 @@ class _ScopeBuilder:
     graph: int
     function: int
     name: str
-    op_defs: Mapping[str, op_def_pb2.OpDef]
+    ops: _Ops
     scope_index: int
     type_vars: list[ir.TypeVar]
+    index_of: dict[str, int] = dataclasses.field(default_factory=dict)
+    outputs: list[_Outputs | None] = dataclasses.field(default_factory=list)
 
     def build(
         self,
-        protos: Iterable[node_def_pb2.NodeDef],
+        protos: Sequence[node_def_pb2.NodeDef],
         function: function_pb2.FunctionDef | None,
     ) -> ir.Scope:
-        protos = list(protos)
         args = list(function.signature.input_arg) if function else []
-        index_of = self._index_names([arg.name for arg in args], protos)
-        nodes: list[ir.Node] = [self._arg(i, arg) for i, arg in enumerate(args)]
-        outputs = [self._ports(proto, is_input=False) for proto in protos]
-        for offset, (proto, out_ports) in enumerate(zip(protos, outputs, strict=True)):
-            resolve = functools.partial(self._resolve, proto.name, index_of, protos, len(args))
-            nodes.append(self._node(len(args) + offset, proto, out_ports, resolve))
+        self.index_names([arg.name for arg in args], protos)
+        self.outputs = [*(None for _ in args), *(self.outputs_of(proto) for proto in protos)]
+        nodes = [self.arg(index, arg) for index, arg in enumerate(args)]
+        nodes += [self.node(len(args) + offset, proto) for offset, proto in enumerate(protos)]
         results = list(function.signature.output_arg) if function else []
         for result in results:
             assert function is not None
-            resolve = functools.partial(self._resolve, result.name, index_of, protos, len(args))
-            nodes.append(self._result(len(nodes), result, function, resolve))
+            nodes.append(self.result(len(nodes), result, function))
         return ir.Scope(self.graph, self.function, self.name, tuple(nodes), len(args), len(results))
 
-    def _index_names(
-        self, args: Sequence[str], protos: Sequence[node_def_pb2.NodeDef]
-    ) -> dict[str, int]:
+    def index_names(self, args: Sequence[str], protos: Sequence[node_def_pb2.NodeDef]) -> None:
         names = [*args, *(proto.name for proto in protos)]
-        index_of = {name: index for index, name in enumerate(names)}
-        if len(index_of) != len(names):
+        self.index_of = {name: index for index, name in enumerate(names)}
+        if len(self.index_of) != len(names):
             twice = next(n for n, count in collections.Counter(names).items() if count > 1)
-            raise self._error(twice, "two nodes have this name, expected one")
-        return index_of
+            raise self.error(twice, "two nodes have this name, expected one")
 
-    def _arg(self, index: int, arg: op_def_pb2.OpDef.ArgDef) -> ir.Node:
-        var = self._new_var(index, "T", -1) if arg.type == DT_FLOAT else ir.NO_VAR
+    def arg(self, index: int, arg: op_def_pb2.OpDef.ArgDef) -> ir.Node:
+        var = self.new_var(index, "T", -1) if arg.type == DT_FLOAT else ir.NO_VAR
         return ir.Node(arg.name, ir.ARG, None, (), (), (), (var,), (arg.type,), ())
 
-    def _result(
-        self,
-        index: int,
-        result: op_def_pb2.OpDef.ArgDef,
-        function: function_pb2.FunctionDef,
-        resolve: functools.partial[tuple[int, int]],
+    def result(
+        self, index: int, result: op_def_pb2.OpDef.ArgDef, function: function_pb2.FunctionDef
     ) -> ir.Node:
         if result.name not in function.ret:
-            raise self._error(result.name, "this result of the function has no value in `ret`")
+            raise self.error(result.name, "this result of the function has no value in `ret`")
         ref = function.ret[result.name]
-        var = self._new_var(index, "T", -1) if result.type == DT_FLOAT else ir.NO_VAR
-        return ir.Node(
-            result.name, ir.RETVAL, None, (resolve(ref),), (ref,), (var,), (), (), (result.type,)
-        )
+        var = self.new_var(index, "T", -1) if result.type == DT_FLOAT else ir.NO_VAR
+        inputs = (self.resolve(result.name, ref),)
+        return ir.Node(result.name, ir.RETVAL, None, inputs, (ref,), (var,), (), (), (result.type,))
 
-    def _node(
-        self,
-        index: int,
-        proto: node_def_pb2.NodeDef,
-        out_ports: Ports | None,
-        resolve: functools.partial[tuple[int, int]],
-    ) -> ir.Node:
+    def node(self, index: int, proto: node_def_pb2.NodeDef) -> ir.Node:
         refs = tuple(ref for ref in proto.input if not ref.startswith("^"))
-        inputs = tuple(resolve(ref) for ref in refs)
+        inputs = tuple(self.resolve(proto.name, ref) for ref in refs)
         for ref in proto.input[len(refs) :]:
-            resolve(ref)
-        if out_ports is None:  # nobody knows this op: all that it reads or gives keeps its dtype
-            fixed = self._new_var(index, ir.FIXED, -1)
-            in_vars = (fixed,) * len(refs)
-            return ir.Node(
-                proto.name,
-                proto.op,
-                proto,
-                inputs,
-                refs,
-                in_vars,
-                (fixed,),
-                (),
-                (0,) * len(refs),
-                known=False,
-            )
-        in_ports = self._ports(proto, is_input=True) or []
+            self.resolve(proto.name, ref)
+        outputs = self.outputs[index]
+        if outputs is None:
+            return self.unknown_node(index, proto, inputs, refs)
+        in_ports = self.input_ports(proto)
         if len(in_ports) != len(refs):
-            raise self._error(
+            raise self.error(
                 proto.name,
                 f"has {len(refs)} data inputs, expected {len(in_ports)} for op `{proto.op}`",
             )
         seen: dict[tuple[str, int], int] = {}
-        for dtype, attr, position in [*in_ports, *out_ports]:
+        for dtype, attr, position in [*in_ports, *outputs.ports]:
             if dtype == DT_FLOAT and (attr, position) not in seen:
-                seen[attr, position] = self._new_var(index, attr, position)
-        self._add_portless(index, proto, seen)
-        in_vars = tuple(seen[a, i] if dt == DT_FLOAT else ir.NO_VAR for dt, a, i in in_ports)
-        out_vars = tuple(seen[a, i] if dt == DT_FLOAT else ir.NO_VAR for dt, a, i in out_ports)
-        out_types = tuple(dtype for dtype, _, _ in out_ports)
-        in_types = tuple(dtype for dtype, _, _ in in_ports)
-        attr_vars = tuple((attr, i, var) for (attr, i), var in seen.items())
+                seen[attr, position] = self.new_var(index, attr, position)
+        self.add_portless(index, proto, seen)
         return ir.Node(
             proto.name,
             proto.op,
             proto,
             inputs,
             refs,
-            in_vars,
-            out_vars,
-            out_types,
-            in_types,
-            attr_vars,
+            tuple(seen[a, i] if dt == DT_FLOAT else ir.NO_VAR for dt, a, i in in_ports),
+            tuple(seen[a, i] if dt == DT_FLOAT else ir.NO_VAR for dt, a, i in outputs.ports),
+            tuple(dtype for dtype, _, _ in outputs.ports),
+            tuple(dtype for dtype, _, _ in in_ports),
+            tuple((attr, position, var) for (attr, position), var in seen.items()),
         )
 
-    def _add_portless(
+    def unknown_node(
+        self,
+        index: int,
+        proto: node_def_pb2.NodeDef,
+        inputs: tuple[tuple[int, int], ...],
+        refs: tuple[str, ...],
+    ) -> ir.Node:
+        """Returns a node of an op that nobody knows: all that it reads or gives keeps its dtype."""
+        fixed = self.new_var(index, ir.FIXED, -1)
+        return ir.Node(
+            proto.name,
+            proto.op,
+            proto,
+            inputs,
+            refs,
+            (fixed,) * len(refs),
+            (fixed,),
+            (),
+            (0,) * len(refs),
+            known=False,
+        )
+
+    def add_portless(
         self, index: int, proto: node_def_pb2.NodeDef, seen: dict[tuple[str, int], int]
     ) -> None:
         """Adds variables for type attributes without a port (`VarHandleOp`, TensorLists)."""
-        for attr in _type_attrs(self.op_defs[proto.op]):
+        op = self.ops.get(proto.op)
+        assert op is not None
+        for attr in op.type_attrs:
             value = proto.attr[attr].type if attr in proto.attr else 0
             if value == DT_FLOAT and (attr, -1) not in seen:
-                seen[attr, -1] = self._new_var(index, attr, -1)
+                seen[attr, -1] = self.new_var(index, attr, -1)
 
-    def _new_var(self, node: int, attr: str, index: int) -> int:
+    def new_var(self, node: int, attr: str, index: int) -> int:
         self.type_vars.append(ir.TypeVar(self.scope_index, node, attr, index))
         return len(self.type_vars) - 1
 
-    def _ports(self, proto: node_def_pb2.NodeDef, *, is_input: bool) -> Ports | None:
-        op_def = self.op_defs.get(proto.op)
-        if op_def is None:
+    def outputs_of(self, proto: node_def_pb2.NodeDef) -> _Outputs | None:
+        op = self.ops.get(proto.op)
+        if op is None:
             return None
         ports: Ports = []
-        for arg in op_def.input_arg if is_input else op_def.output_arg:
-            self._add_ports(proto, op_def, arg, ports)
+        ranges: dict[str, tuple[int, int]] = {}
+        for arg in op.outputs:
+            start = len(ports)
+            self.add_ports(proto, op, arg, ports)
+            ranges[arg.name] = (start, len(ports))
+        return _Outputs(ports, ranges)
+
+    def input_ports(self, proto: node_def_pb2.NodeDef) -> Ports:
+        op = self.ops.get(proto.op)
+        assert op is not None
+        ports: Ports = []
+        for arg in op.inputs:
+            self.add_ports(proto, op, arg, ports)
         return ports
 
-    def _add_ports(
-        self,
-        proto: node_def_pb2.NodeDef,
-        op_def: op_def_pb2.OpDef,
-        arg: op_def_pb2.OpDef.ArgDef,
-        ports: Ports,
-    ) -> None:
+    def add_ports(self, proto: node_def_pb2.NodeDef, op: _Op, arg: _Arg, ports: Ports) -> None:
         if arg.type_list_attr:
-            types = self._attr(proto, op_def, arg.type_list_attr).list.type
+            types = self.attr(proto, op, arg.type_list_attr).list.type
             ports.extend((t % REF_OFFSET, arg.type_list_attr, i) for i, t in enumerate(types))
             return
-        count = self._attr(proto, op_def, arg.number_attr).i if arg.number_attr else 1
+        count = self.attr(proto, op, arg.number_attr).i if arg.number_attr else 1
         if arg.type_attr:
-            dtype, attr = self._attr(proto, op_def, arg.type_attr).type, arg.type_attr
+            dtype = self.attr(proto, op, arg.type_attr).type % REF_OFFSET
+            ports.extend([(dtype, arg.type_attr, -1)] * count)
         else:
-            dtype, attr = arg.type, ir.FIXED
-        ports.extend([(dtype % REF_OFFSET, attr, -1)] * count)
+            ports.extend([(arg.type, ir.FIXED, -1)] * count)
 
-    def _attr(
-        self, proto: node_def_pb2.NodeDef, op_def: op_def_pb2.OpDef, name: str
-    ) -> attr_value_pb2.AttrValue:
+    def attr(self, proto: node_def_pb2.NodeDef, op: _Op, name: str) -> attr_value_pb2.AttrValue:
         if name in proto.attr:
             return proto.attr[name]
-        for attr in op_def.attr:
-            if attr.name == name and attr.HasField("default_value"):
-                return attr.default_value
-        raise self._error(
+        if name in op.defaults:
+            return op.defaults[name]
+        raise self.error(
             proto.name,
             f"attribute `{name}` is missing, expected one for op `{proto.op}`",
             "the model is damaged, or was made for another version of this op",
         )
 
-    def _resolve(
-        self,
-        reader: str,
-        index_of: Mapping[str, int],
-        protos: Sequence[node_def_pb2.NodeDef],
-        num_args: int,
-        ref: str,
-    ) -> tuple[int, int]:
+    def resolve(self, reader: str, ref: str) -> tuple[int, int]:
+        """Returns (node, port) of an input such as `a`, `a:1`, `a:output:0` or `^a`."""
         name, _, rest = ref.removeprefix("^").partition(":")
-        index = index_of.get(name)
+        index = self.index_of.get(name)
         if index is None:
-            raise self._error(reader, f"input `{ref}` names no node")
-        if ref.startswith("^") or index < num_args:
+            raise self.error(reader, f"input `{ref}` names no node")
+        if not rest or ref.startswith("^"):
             return index, 0
-        if not rest:
-            return index, 0
-        port = self._port(protos[index - num_args], rest)
-        if port is None:
-            raise self._error(reader, f"input `{ref}` names no output of node `{name}`")
-        return index, port
+        output, _, number = rest.rpartition(":")
+        if number.isdigit():
+            outputs = self.outputs[index]
+            if not output or outputs is None:
+                return index, int(number)
+            start, end = outputs.ranges.get(output, (0, 0))
+            if int(number) < end - start:
+                return index, start + int(number)
+        raise self.error(reader, f"input `{ref}` names no output of node `{name}`")
 
-    def _port(self, producer: node_def_pb2.NodeDef, text: str) -> int | None:
-        """Returns the port of `3` (main graph) or `output:3` (functions); None if there is none."""
-        output, _, index = text.rpartition(":")
-        if not index.isdigit():
-            return None
-        op_def = self.op_defs.get(producer.op)
-        if not output or op_def is None:
-            return int(index)
-        offset = 0
-        for arg in op_def.output_arg:
-            ports: Ports = []
-            self._add_ports(producer, op_def, arg, ports)
-            if arg.name == output:
-                return offset + int(index) if int(index) < len(ports) else None
-            offset += len(ports)
-        return None
-
-    def _error(self, node: str, message: str, hint: str = "") -> errors.InputError:
+    def error(self, node: str, message: str, hint: str = "") -> errors.InputError:
         return errors.InputError(message, hint, scope=self.name, node=node)
-
-
-def _type_attrs(op_def: op_def_pb2.OpDef) -> tuple[str, ...]:
-    return tuple(attr.name for attr in op_def.attr if attr.type == "type")

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from tf_amp_rewriter.ir import constants
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
-from tf_amp_rewriter.ops import handles
+from tf_amp_rewriter.ops import categories, handles
 from tf_amp_rewriter.ops.attrs import attr_of
+from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.reasons import NO_CAUSE, Decision, Decisions
 from tf_amp_rewriter.report import model, words
@@ -34,6 +35,7 @@ def build(
         *_constants(flow, decisions, edited, options),
     )
     type_variables = tuple(_type_variables(flow, decisions, options))
+    contractions = [entry for entry in type_variables if _is_contraction(entry.op, options)]
     low = sum(entry.precision != "float32" for entry in type_variables)
     return model.Report(
         source="",
@@ -42,6 +44,8 @@ def build(
         device=options.device,
         type_variables_low=low,
         type_variables_float32=len(type_variables) - low,
+        contractions=len(contractions),
+        contractions_low=sum(entry.precision != "float32" for entry in contractions),
         casts=edited.casts,
         weight_bytes_before=sum(weight.bytes_before for weight in weights),
         weight_bytes_after=sum(weight.bytes_after for weight in weights),
@@ -70,6 +74,11 @@ def _type_variables(
             reason=_sentence(flow, decision),
             cause=_cause(flow, decision),
         )
+
+
+def _is_contraction(op: str, options: Options) -> bool:
+    row = categories.row_for(op, options.low, options.device)
+    return row is not None and row.category is Category.ALLOW
 
 
 def _cause(flow: Flow, decision: Decision) -> str:

@@ -66,6 +66,8 @@ class Report:
         device: `any`, `gpu` or `cpu`.
         type_variables_low: number of float32 type variables that became low.
         type_variables_float32: number of those that stayed float32.
+        contractions: number of nodes that gain the most (MatMul, Conv2D, Einsum ..) in float32.
+        contractions_low: number of those that became low.
         casts: number of Casts inserted.
         weight_bytes_before: bytes of all float weights (variables and constants) in the input.
         weight_bytes_after: bytes of the same weights in the output.
@@ -82,6 +84,8 @@ class Report:
     device: str
     type_variables_low: int
     type_variables_float32: int
+    contractions: int
+    contractions_low: int
     casts: int
     weight_bytes_before: int
     weight_bytes_after: int

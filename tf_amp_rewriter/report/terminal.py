@@ -38,7 +38,7 @@ def summary(report: model.Report) -> str:
 
     The first line says what was lowered; if nothing was, it says that and why.
     """
-    lines = [_headline(report), _weights(report)]
+    lines = [_headline(report), *_contractions(report), _weights(report)]
     kept = [entry for entry in report.type_variables if entry.precision == "float32"]
     if kept:
         lines += ["what stays float32, and why:", *_kept(kept)]
@@ -71,6 +71,13 @@ def _why_nothing(report: model.Report) -> str:
     rest = f"; and {_count(len(counted) - len(top), 'more reason')}" if len(counted) > 3 else ""
     kept = _count(report.type_variables_float32, "type variable")
     return f"{kept} stay float32 because: {reasons}{rest}"
+
+
+def _contractions(report: model.Report) -> list[str]:
+    if not report.contractions:
+        return []
+    low = f"{report.contractions_low} of {report.contractions}"
+    return [f"contractions (MatMul, Conv2D and their kind): {low} in {report.dtype}"]
 
 
 def _weights(report: model.Report) -> str:
