@@ -1,6 +1,6 @@
 """How far a rewritten model's answers may be from the original's, derived and not tuned.
 
-Let u be the largest relative error of one rounding (2**-11 in half, 2**-9 in bfloat16), and n the
+Let u be the largest relative error of one rounding (2**-11 in half, 2**-8 in bfloat16), and n the
 number of roundings along the longest chain of low-precision steps of the rewritten model.
 
 1. Each step rounds its result (and a contraction its weight, once, at rewrite time): a relative

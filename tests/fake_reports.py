@@ -74,6 +74,7 @@ EMPTY = dataclasses.replace(
     KEPT_ALL,
     destination="",
     type_variables_float32=0,
+    contractions=0,
     type_variables=(),
     weight_bytes_before=0,
     weight_bytes_after=0,

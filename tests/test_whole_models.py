@@ -259,15 +259,21 @@ def test_functions_that_the_object_graph_names_keep_names_and_types(
 
 
 def named_functions(path: Path) -> list[dict[str, tuple[list[Any], list[Any]]]]:
-    """Returns argument and result types of each concrete function, for each meta graph."""
+    """Returns argument and result types of each concrete function, for each meta graph.
+
+    Captures are left out: they are the last arguments, and the loader binds them, not a caller.
+    """
     return [
         {
             f.signature.name: (
-                [argument.type for argument in f.signature.input_arg],
+                [argument.type for argument in f.signature.input_arg][: -len(bound) or None],
                 [result.type for result in f.signature.output_arg],
             )
             for f in meta_graph.graph_def.library.function
             if f.signature.name in meta_graph.object_graph_def.concrete_functions
+            for bound in [
+                meta_graph.object_graph_def.concrete_functions[f.signature.name].bound_inputs
+            ]
         }
         for meta_graph in meta_graphs_of(path)
     ]

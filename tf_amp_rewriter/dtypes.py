@@ -46,8 +46,8 @@ class LowPrecision:
         proto: TensorFlow's `DataType` number.
         numpy: the NumPy dtype, from `ml_dtypes` for bfloat16.
         max: the largest finite value.
-        epsilon: the largest relative error of one rounding to nearest, 2**-11 in half, 2**-9 in
-            bfloat16.
+        epsilon: the largest relative error of one rounding to nearest: 2**-11 in half (11 significant
+            bits), 2**-8 in bfloat16 (8 significant bits).
         tiny: the smallest positive value.
     """
 
@@ -61,7 +61,7 @@ class LowPrecision:
 
 HALF: Final = LowPrecision("half", DT_HALF, np.dtype(np.float16), 65504.0, 2.0**-11, 2.0**-24)
 BFLOAT16: Final = LowPrecision(
-    "bfloat16", DT_BFLOAT16, np.dtype(ml_dtypes.bfloat16), 3.3895313892515355e38, 2.0**-9, 2.0**-133
+    "bfloat16", DT_BFLOAT16, np.dtype(ml_dtypes.bfloat16), 3.3895313892515355e38, 2.0**-8, 2.0**-133
 )
 LOW_PRECISIONS: Final = {low.name: low for low in (HALF, BFLOAT16)}
 

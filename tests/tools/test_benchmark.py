@@ -122,7 +122,8 @@ def test_the_output_error(expected: list[float], actual: list[float], error: flo
 
 
 def test_the_first_input_set_is_the_model_s_own() -> None:
-    feeds = {"ids": np.array([[1, 2], [3, 4]]), "x": np.float32([[1, 2], [3, 4]])}
+    values = [[1, 2], [3, 4]]
+    feeds = {"ids": np.array(values), "x": np.array(values, np.float32)}
 
     first, other, again = (flat_graphs.varied(feeds, seed) for seed in (0, 1, 1))
 

@@ -9,13 +9,30 @@ from tf_amp_rewriter.ops.rows import Category, OpRow
 ALLOW: Final = Category.ALLOW
 KEEP: Final = Category.KEEP
 _CELL: Final = "a recurrent state is rounded at each step; low for `--device gpu` only"
+_TRUNCATES: Final = "the CPU kernel truncates its results to bfloat16 instead of rounding them"
 _GRADIENT: Final = "a gradient sums over a whole batch; low for `--device gpu` only"
 
 ROWS: Final[tuple[OpRow, ...]] = (
     # Contractions whose kernels accumulate in float32 on CPU and GPU.
     OpRow("BatchMatMul", ALLOW, "grappler allow"),
     OpRow("BatchMatMulV2", ALLOW, "grappler allow"),
-    OpRow("BatchMatMulV3", ALLOW, "kernels.md R.1", attrs=("Ta", "Tb", "Tout")),
+    OpRow("BatchMatMulV3", ALLOW, "TF op def", attrs=("Ta", "Tb", "Tout")),
+    OpRow(
+        "BatchMatMulV3",
+        KEEP,
+        "measured on CPU",
+        dtype="bfloat16",
+        device="any",
+        note=_TRUNCATES,
+    ),
+    OpRow(
+        "BatchMatMulV3",
+        KEEP,
+        "measured on CPU",
+        dtype="bfloat16",
+        device="cpu",
+        note=_TRUNCATES,
+    ),
     OpRow("Conv2D", ALLOW, "grappler allow"),
     OpRow("MatMul", ALLOW, "grappler allow"),
     # Contractions that accumulate in the low type on CPU: a condition bounds the number of terms.
