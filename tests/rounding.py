@@ -10,7 +10,7 @@ e >= max |v' - v| from the inputs to the outputs. For a node that computes f:
     most 1); for exp max|out| * (exp(e_x) - 1); and so on, one row of `AMPLIFY` each. No bound is
     claimed for an op without a row: that is an error in the test.
 *   r counts the roundings of a kernel: at most 2 in general (its result, and one inside: the
-    table of shared/kernels.md shows none with more but those in `ROUNDINGS`), and K where the CPU
+    table of measurements shows none with more but those in `ROUNDINGS`), and K where the CPU
     kernel accumulates in the low type.
 *   u is the largest relative error of one rounding, 2**-11 in half, 2**-8 in bfloat16, and 2**-24
     in float32 where the inputs differ; tiny is what a rounding near 0 can lose, none in float32.

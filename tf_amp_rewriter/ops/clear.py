@@ -79,8 +79,8 @@ ROWS: Final[tuple[OpRow, ...]] = (
     OpRow("Gather", CLEAR, "grappler clear"),
     OpRow("GatherNd", CLEAR, "grappler clear"),
     OpRow("GatherV2", CLEAR, "grappler clear"),
-    OpRow("ResourceGather", CLEAR, "kernels.md 6.1"),
-    OpRow("ResourceGatherNd", CLEAR, "kernels.md 6.1"),
+    OpRow("ResourceGather", CLEAR, "TF 2.21 kernel registry"),
+    OpRow("ResourceGatherNd", CLEAR, "TF 2.21 kernel registry"),
     # Move the values of sparse and ragged tensors.
     OpRow("RaggedFillEmptyRows", CLEAR, "moves values"),
     OpRow("RaggedGather", CLEAR, "moves values"),

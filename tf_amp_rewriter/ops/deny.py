@@ -23,35 +23,37 @@ ROWS: Final[tuple[OpRow, ...]] = (
     OpRow("Lgamma", DENY, "steep near its poles", note=_GROWS),
     OpRow("Pow", DENY, "grappler deny", note=_GROWS),
     OpRow("Sinh", DENY, "PyTorch float32 list", note=_GROWS),
-    OpRow("Square", DENY, "kernels.md 6", note=_GROWS),
-    OpRow("SquaredDifference", DENY, "kernels.md 6", note=_GROWS),
+    OpRow("Square", DENY, "measured on CPU, TF 2.21", note=_GROWS),
+    OpRow("SquaredDifference", DENY, "measured on CPU, TF 2.21", note=_GROWS),
     OpRow("Tan", DENY, "PyTorch float32 list", note=_GROWS),
     # Magnify the error of a small argument; the last step of a norm.
     OpRow("Rsqrt", DENY, "PyTorch float32 list", note=_RSQRT),
     # Sum or multiply many terms; half stalls at 2048 and overflows at 65504, bfloat16 stalls at
     # 256.
-    OpRow("Cumprod", DENY, "kernels.md 6", note=_SUMS),
-    OpRow("Cumsum", DENY, "kernels.md 6", note=_SUMS),
+    OpRow("Cumprod", DENY, "measured on CPU, TF 2.21", note=_SUMS),
+    OpRow("Cumsum", DENY, "measured on CPU, TF 2.21", note=_SUMS),
     OpRow("CumulativeLogsumexp", DENY, "as Cumsum", note=_SUMS),
-    OpRow("EuclideanNorm", DENY, "kernels.md 6", note=_SUMS),
+    OpRow("EuclideanNorm", DENY, "measured on CPU, TF 2.21", note=_SUMS),
     OpRow("L2Loss", DENY, "grappler deny", note=_SUMS),
     OpRow("Mean", DENY, "grappler deny", note=_SUMS),
     OpRow("Mean", INFER, "measured on CPU", dtype="bfloat16", device="cpu", only_if_wanted=True),
-    OpRow("Mean", INFER, "kernels.md 6", dtype="half", device="gpu", only_if_wanted=True),
-    OpRow("Prod", DENY, "kernels.md 6", note=_SUMS),
-    OpRow("SegmentMean", DENY, "kernels.md 6", note=_SUMS),
+    OpRow(
+        "Mean", INFER, "measured on CPU, TF 2.21", dtype="half", device="gpu", only_if_wanted=True
+    ),
+    OpRow("Prod", DENY, "measured on CPU, TF 2.21", note=_SUMS),
+    OpRow("SegmentMean", DENY, "measured on CPU, TF 2.21", note=_SUMS),
     OpRow("SegmentProd", DENY, "as SegmentSum", note=_SUMS),
-    OpRow("SegmentSum", DENY, "kernels.md 6", note=_SUMS),
+    OpRow("SegmentSum", DENY, "measured on CPU, TF 2.21", note=_SUMS),
     OpRow("SparseReduceSum", DENY, "as Sum", note=_SUMS),
     OpRow("SparseReduceSumSparse", DENY, "as Sum", note=_SUMS),
     OpRow("Sum", DENY, "grappler deny", note=_SUMS),
     OpRow("Sum", INFER, "measured on CPU", dtype="bfloat16", device="cpu", only_if_wanted=True),
     OpRow("UnsortedSegmentProd", DENY, "as SegmentSum", note=_SUMS),
-    OpRow("UnsortedSegmentSum", DENY, "kernels.md 6", note=_SUMS),
+    OpRow("UnsortedSegmentSum", DENY, "measured on CPU, TF 2.21", note=_SUMS),
     # Losses: exp, a sum and a logarithm in one.
     OpRow("SoftmaxCrossEntropyWithLogits", DENY, "grappler deny", note=_LOSS),
     OpRow("SparseSoftmaxCrossEntropyWithLogits", DENY, "grappler deny", note=_LOSS),
     # Normalise by squares or variances of the type of the data.
     OpRow("BatchNormWithGlobalNormalization", DENY, "TF op def", note=_NORM),
-    OpRow("LRN", DENY, "kernels.md 6", note=_NORM),
+    OpRow("LRN", DENY, "measured on CPU, TF 2.21", note=_NORM),
 )

@@ -29,7 +29,8 @@ ROWS: Final[tuple[OpRow, ...]] = (
     OpRow("Reciprocal", INFER, "grappler infer"),
     OpRow("Sub", INFER, "grappler infer"),
     OpRow("Xdivy", INFER, "measured on CPU"),
-    # Activations without bounds, each one or two roundings from exact on CPU.
+    # Activations without bounds, each within a few roundings of its largest term on CPU. Elu and
+    # Selu compute exp(x) - 1, and Softplus exp(x), in the low type: near 0 they are less accurate.
     OpRow("Elu", INFER, "grappler infer"),
     OpRow("LeakyRelu", INFER, "grappler infer"),
     OpRow("Selu", INFER, "grappler infer"),
