@@ -46,8 +46,8 @@ class LowPrecision:
         proto: TensorFlow's `DataType` number.
         numpy: the NumPy dtype, from `ml_dtypes` for bfloat16.
         max: the largest finite value.
-        epsilon: the largest relative error of one rounding to nearest: 2**-11 in half (11 significant
-            bits), 2**-8 in bfloat16 (8 significant bits).
+        epsilon: the largest relative error of one rounding to nearest: 2**-11 in half, with its 11
+            significant bits, 2**-8 in bfloat16, with its 8.
         tiny: the smallest positive value.
     """
 
