@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import gc
 import os
 import time
@@ -176,12 +175,14 @@ def _training_warnings(flow: flows.Flow, edited: apply.Edited, options: Options)
 def _misfit_finder(
     checkpoint: checkpoints.Checkpoint | None, options: Options
 ) -> Callable[[Sequence[str]], str]:
-    @functools.cache
-    def misfit(key: str) -> str:
+    def misfit(keys: Sequence[str]) -> str:
         assert checkpoint is not None
-        return checkpoints.misfit_of(checkpoint, key, options.low)
+        # An export may hold copies of a variable under several keys: each content is read once.
+        entries = {checkpoint.entries[key].crc32c: key for key in keys}
+        texts = (checkpoints.misfit_of(checkpoint, key, options.low) for key in entries.values())
+        return next(filter(None, texts), "")
 
-    return lambda keys: next((text for key in keys if (text := misfit(key))), "")
+    return misfit
 
 
 def _edited_proto(

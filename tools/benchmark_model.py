@@ -46,7 +46,7 @@ class Row:
         errors: the error for each input set.
         elapsed_s: time of the rewrite.
         failure: why a figure is missing; empty if none is.
-        float32_contractions: each contraction that is not low: node, op, and the reason.
+        float32_contractions: those that are not low, by op and reason, with one as an example.
         weight_casts: each Cast on a weight: node, weight, types.
         causes: largest traffic in float32, Casts too, as `MB op: reason (times)`; first what
             grappler has low, with `grappler: low`.
@@ -186,11 +186,7 @@ def _measure_ours(
         row,
         census=census.census(graph),
         elapsed_s=report.elapsed_s,
-        float32_contractions=tuple(
-            f"{op.name} ({op.type}): {reasons.of(op)}"
-            for op, is_low in census.contractions(graph)
-            if not is_low
-        ),
+        float32_contractions=tuple(_float32_contractions(graph, reasons)),
         weight_casts=tuple(
             f"{cast.name}: {cast.inputs[0].name}, {cast.inputs[0].dtype.name} to "
             f"{cast.outputs[0].dtype.name}, {cast.outputs[0].shape}"
@@ -246,6 +242,15 @@ class Reasons:
         parts = op.name.split("/")
         endings = ("/".join(parts[start:]) for start in range(len(parts)))
         return next((self._reasons[e] for e in endings if e in self._reasons), "no reason found")
+
+
+def _float32_contractions(graph: tf.Graph, reasons: Reasons) -> Iterator[str]:
+    groups: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    for op, is_low in census.contractions(graph):
+        if not is_low:
+            groups[op.type, _NAMED.sub("", reasons.of(op))].append(op.name)
+    for (op_type, reason), names in groups.items():
+        yield f"{len(names)} {op_type}, such as {names[0]}: {reason}"
 
 
 def _causes(graph: tf.Graph, reasons: Reasons, low_in_grappler: frozenset[str]) -> Iterator[str]:

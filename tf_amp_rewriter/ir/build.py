@@ -65,7 +65,7 @@ class _Op:
     inputs: tuple[_Arg, ...]
     outputs: tuple[_Arg, ...]
     defaults: Mapping[str, attr_value_pb2.AttrValue]
-    type_attrs: tuple[str, ...]
+    portless: tuple[str, ...]  # type attributes that no input or output has
 
 
 class _Ops:
@@ -88,11 +88,13 @@ class _Ops:
 
 
 def _read(op_def: op_def_pb2.OpDef) -> _Op:
+    args = [*op_def.input_arg, *op_def.output_arg]
+    with_port = {arg.type_attr for arg in args if not arg.number_attr}
     return _Op(
         tuple(_read_arg(arg) for arg in op_def.input_arg),
         tuple(_read_arg(arg) for arg in op_def.output_arg),
         {a.name: a.default_value for a in op_def.attr if a.HasField("default_value")},
-        tuple(attr.name for attr in op_def.attr if attr.type == "type"),
+        tuple(a.name for a in op_def.attr if a.type == "type" and a.name not in with_port),
     )
 
 
@@ -101,10 +103,11 @@ def _read_arg(arg: op_def_pb2.OpDef.ArgDef) -> _Arg:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Outputs:
-    """The outputs of one node: all ports, and where those of each named output begin and end."""
+class _Ports:
+    """The ports of one node, and where those of each named output begin and end."""
 
-    ports: Ports
+    inputs: Ports
+    outputs: Ports
     ranges: Mapping[str, tuple[int, int]]
 
 
@@ -119,7 +122,7 @@ class _ScopeBuilder:
     scope_index: int
     type_vars: list[ir.TypeVar]
     index_of: dict[str, int] = dataclasses.field(default_factory=dict)
-    outputs: list[_Outputs | None] = dataclasses.field(default_factory=list)
+    ports: list[_Ports | None] = dataclasses.field(default_factory=list)
 
     def build(
         self,
@@ -128,7 +131,7 @@ class _ScopeBuilder:
     ) -> ir.Scope:
         args = list(function.signature.input_arg) if function else []
         self.index_names([arg.name for arg in args], protos)
-        self.outputs = [*(None for _ in args), *(self.outputs_of(proto) for proto in protos)]
+        self.ports = [*(None for _ in args), *(self.ports_of(proto) for proto in protos)]
         nodes = [self.arg(index, arg) for index, arg in enumerate(args)]
         nodes += [self.node(len(args) + offset, proto) for offset, proto in enumerate(protos)]
         results = list(function.signature.output_arg) if function else []
@@ -163,17 +166,17 @@ class _ScopeBuilder:
         inputs = tuple(self.resolve(proto.name, ref) for ref in refs)
         for ref in proto.input[len(refs) :]:
             self.resolve(proto.name, ref)
-        outputs = self.outputs[index]
-        if outputs is None:
+        ports = self.ports[index]
+        if ports is None:
             return self.unknown_node(index, proto, inputs, refs)
-        in_ports = self.input_ports(proto)
+        in_ports, out_ports = ports.inputs, ports.outputs
         if len(in_ports) != len(refs):
             raise self.error(
                 proto.name,
                 f"has {len(refs)} data inputs, expected {len(in_ports)} for op `{proto.op}`",
             )
         seen: dict[tuple[str, int], int] = {}
-        for dtype, attr, position in [*in_ports, *outputs.ports]:
+        for dtype, attr, position in (*in_ports, *out_ports):
             if dtype == DT_FLOAT and (attr, position) not in seen:
                 seen[attr, position] = self.new_var(index, attr, position)
         self.add_portless(index, proto, seen)
@@ -184,8 +187,8 @@ class _ScopeBuilder:
             inputs,
             refs,
             tuple(seen[a, i] if dt == DT_FLOAT else ir.NO_VAR for dt, a, i in in_ports),
-            tuple(seen[a, i] if dt == DT_FLOAT else ir.NO_VAR for dt, a, i in outputs.ports),
-            tuple(dtype for dtype, _, _ in outputs.ports),
+            tuple(seen[a, i] if dt == DT_FLOAT else ir.NO_VAR for dt, a, i in out_ports),
+            tuple(dtype for dtype, _, _ in out_ports),
             tuple(dtype for dtype, _, _ in in_ports),
             tuple((attr, position, var) for (attr, position), var in seen.items()),
         )
@@ -218,7 +221,7 @@ class _ScopeBuilder:
         """Adds variables for type attributes without a port (`VarHandleOp`, TensorLists)."""
         op = self.ops.get(proto.op)
         assert op is not None
-        for attr in op.type_attrs:
+        for attr in op.portless:
             value = proto.attr[attr].type if attr in proto.attr else 0
             if value == DT_FLOAT and (attr, -1) not in seen:
                 seen[attr, -1] = self.new_var(index, attr, -1)
@@ -227,37 +230,42 @@ class _ScopeBuilder:
         self.type_vars.append(ir.TypeVar(self.scope_index, node, attr, index))
         return len(self.type_vars) - 1
 
-    def outputs_of(self, proto: node_def_pb2.NodeDef) -> _Outputs | None:
+    def ports_of(self, proto: node_def_pb2.NodeDef) -> _Ports | None:
         op = self.ops.get(proto.op)
         if op is None:
             return None
-        ports: Ports = []
+        types: dict[str, int] = {}  # of the plain type attributes, each read once
+        inputs: Ports = []
+        for arg in op.inputs:
+            self.add_ports(proto, op, arg, types, inputs)
+        outputs: Ports = []
         ranges: dict[str, tuple[int, int]] = {}
         for arg in op.outputs:
-            start = len(ports)
-            self.add_ports(proto, op, arg, ports)
-            ranges[arg.name] = (start, len(ports))
-        return _Outputs(ports, ranges)
+            start = len(outputs)
+            self.add_ports(proto, op, arg, types, outputs)
+            ranges[arg.name] = (start, len(outputs))
+        return _Ports(inputs, outputs, ranges)
 
-    def input_ports(self, proto: node_def_pb2.NodeDef) -> Ports:
-        op = self.ops.get(proto.op)
-        assert op is not None
-        ports: Ports = []
-        for arg in op.inputs:
-            self.add_ports(proto, op, arg, ports)
-        return ports
-
-    def add_ports(self, proto: node_def_pb2.NodeDef, op: _Op, arg: _Arg, ports: Ports) -> None:
+    def add_ports(
+        self,
+        proto: node_def_pb2.NodeDef,
+        op: _Op,
+        arg: _Arg,
+        types: dict[str, int],
+        ports: Ports,
+    ) -> None:
         if arg.type_list_attr:
-            types = self.attr(proto, op, arg.type_list_attr).list.type
-            ports.extend((t % REF_OFFSET, arg.type_list_attr, i) for i, t in enumerate(types))
+            listed = self.attr(proto, op, arg.type_list_attr).list.type
+            ports.extend((t % REF_OFFSET, arg.type_list_attr, i) for i, t in enumerate(listed))
             return
-        count = self.attr(proto, op, arg.number_attr).i if arg.number_attr else 1
-        if arg.type_attr:
-            dtype = self.attr(proto, op, arg.type_attr).type % REF_OFFSET
-            ports.extend([(dtype, arg.type_attr, -1)] * count)
+        if arg.type_attr and arg.type_attr not in types:
+            types[arg.type_attr] = self.attr(proto, op, arg.type_attr).type % REF_OFFSET
+        dtype = types[arg.type_attr] if arg.type_attr else arg.type
+        port = (dtype, arg.type_attr or ir.FIXED, -1)
+        if arg.number_attr:
+            ports.extend([port] * self.attr(proto, op, arg.number_attr).i)
         else:
-            ports.extend([(arg.type, ir.FIXED, -1)] * count)
+            ports.append(port)
 
     def attr(self, proto: node_def_pb2.NodeDef, op: _Op, name: str) -> attr_value_pb2.AttrValue:
         if name in proto.attr:
@@ -280,10 +288,10 @@ class _ScopeBuilder:
             return index, 0
         output, _, number = rest.rpartition(":")
         if number.isdigit():
-            outputs = self.outputs[index]
-            if not output or outputs is None:
+            ports = self.ports[index]
+            if not output or ports is None:
                 return index, int(number)
-            start, end = outputs.ranges.get(output, (0, 0))
+            start, end = ports.ranges.get(output, (0, 0))
             if int(number) < end - start:
                 return index, start + int(number)
         raise self.error(reader, f"input `{ref}` names no output of node `{name}`")
