@@ -37,6 +37,7 @@ def classify(flow: Flow, rules: Sequence[Rule]) -> Decisions:
     order = topological_order(flow)
     passing = _Pass(flow, rules, free_values.analyse(flow, rules, order))
     passing.find_wants(order)
+    passing.find_leaving(order)
     passing.run(order)
     passing.settle_weights(order)
     passing.revert_islands()
@@ -74,6 +75,7 @@ class _Pass:
         self.free = free
         size = len(rules)
         self.wants = [False] * size
+        self.leaves = [False] * size  # all that reads it hands it to outsiders
         self.taint = [NO_CAUSE] * size  # class at the origin of the taint
         self.decisions = [Decision(low=True, kind=Kind.CLEAR)] * size
 
@@ -94,6 +96,16 @@ class _Pass:
                     if not queued[source]:
                         queued[source] = 1
                         queue.append(source)
+
+    def find_leaving(self, order: Sequence[int]) -> None:
+        """Finds whose values only leave the model. What a cycle reads counts as not leaving."""
+        for number in reversed(order):
+            readers = self.flow.readers[number]
+            self.leaves[number] = bool(readers) and all(
+                reader in self.flow.pinned
+                or (self.rules[reader].category is Category.CLEAR and self.leaves[reader])
+                for reader in readers
+            )
 
     def may_want(self, number: int) -> bool:
         rule = self.rules[number]
@@ -174,6 +186,8 @@ class _Pass:
             passed_on = NO_CAUSE if rule.bounded else tainted
             return Decision(False, Kind.TAINTED, "", tainted), passed_on
         some_low = any(self.decisions[source].low for source in flowing)
+        if some_low and rule.only_inside and self.leaves[number]:
+            return Decision(False, Kind.PINNED, "its result only leaves the model"), NO_CAUSE
         if some_low and (not rule.only_if_wanted or self.all_consumers_want(number)):
             return Decision(True, Kind.INFER), NO_CAUSE
         return Decision(False, Kind.NOTHING_LOW), NO_CAUSE

@@ -152,7 +152,7 @@ def _rewrite_graphs(
     flow = flows.flow(program, links)
     rules = assign.assign(flow, options, _misfit_finder(checkpoint, options))
     decisions = classify.classify(flow, rules)
-    edited = apply.apply(flow, decisions, options.low)
+    edited = apply.apply(flow, decisions, options.low, options.device)
     for graph, graph_def in zip(graphs, edited.graph_defs, strict=True):
         violations = check.check(dataclasses.replace(graph, graph_def=graph_def))
         if violations:

@@ -641,7 +641,7 @@ def test_of_6_a_residual_network() -> None:
         mean = Mean(pool, axes)                                                     # f32 DENY
         m = MatMul(mean, w3)                                                        # low ALLOW
         bias = BiasAdd(m, b)                                                        # low INFER
-        soft = Softmax(bias)                                                        # low INFER
+        soft = Softmax(bias)                                                        # f32 PINNED
         fetch = Identity(soft)                                                      # f32 PINNED
         """,
         casts=4,

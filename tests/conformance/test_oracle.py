@@ -117,9 +117,16 @@ def rounding_is_needless(node: Node) -> bool:
     )
 
 
+def probabilities_leave(node: Node) -> bool:
+    """A Softmax whose result only leaves the model stays float32; grappler lowers it."""
+    return node.op == "Softmax" and all(
+        node.ops[name] in CLEAR and name not in node.low for name in node.consumers
+    )
+
+
 Predicate = Callable[[Node], bool]
 LOW_WITH_US: tuple[Predicate, ...] = (infer_runs_on, clear_runs_on, mean_is_wanted)
-FLOAT32_WITH_US: tuple[Predicate, ...] = (rounding_is_needless,)
+FLOAT32_WITH_US: tuple[Predicate, ...] = (probabilities_leave, rounding_is_needless)
 
 
 @strategies.composite

@@ -66,13 +66,37 @@ def test_terms_of_einsum(equation, shapes, terms):
     assert found == terms
 
 
-def test_einsum():
-    assert einsum("ij,jk->ik", HALF, [2, 512], [512, 3]) == ""
-    assert "513 terms" in einsum("ij,jk->ik", HALF, [2, 513], [513, 3])
-    assert "unknown" in einsum("ij,jk->ik", HALF, None, None)
-    assert einsum("ij,jk->ik", BFLOAT16, [2, 8], [8, 3]) == ""
-    assert "9 terms in bfloat16" in einsum("ij,jk->ik", BFLOAT16, [2, 9], [9, 3])
-    assert einsum("ij,jk->ik", BFLOAT16, None, None, device="gpu") == ""
+def test_an_einsum_that_no_product_of_matrices_computes():
+    assert einsum("...j,jk->...k", HALF, [2, 512], [512, 3]) == ""
+    assert "513 terms" in einsum("...j,jk->...k", HALF, [2, 513], [513, 3])
+    assert "unknown" in einsum("...j,jk->...k", HALF, None, None)
+    assert einsum("...j,jk->...k", BFLOAT16, [2, 8], [8, 3]) == ""
+    assert "9 terms in bfloat16" in einsum("...j,jk->...k", BFLOAT16, [2, 9], [9, 3])
+    assert einsum("...j,jk->...k", BFLOAT16, None, None, device="gpu") == ""
+
+
+@pytest.mark.parametrize(
+    ("low", "shapes", "device", "is_needed"),
+    [
+        (HALF, ([2, 512], [512, 3]), "any", False),
+        (HALF, ([2, 513], [513, 3]), "any", True),
+        (HALF, ([2, 513], [513, 3]), "cpu", True),
+        (HALF, ([2, 513], [513, 3]), "gpu", False),
+        (HALF, (None, None), "any", True),
+        (BFLOAT16, ([2, 8], [8, 3]), "any", False),
+        (BFLOAT16, ([2, 9], [9, 3]), "any", True),
+        (BFLOAT16, (None, None), "gpu", False),
+    ],
+)
+def test_an_einsum_that_may_be_low_as_a_product_of_matrices(low, shapes, device, is_needed):
+    node = facts("Einsum", low, *shapes, device=device, equation=b"ij,jk->ik")
+
+    assert conditions.einsum_depth(node) == ""
+    assert conditions.needs_expansion(node) == is_needed
+
+
+def test_an_einsum_that_no_product_of_matrices_computes_is_not_written_out():
+    assert not conditions.needs_expansion(facts("Einsum", HALF, None, None, equation=b"ij,jk->k"))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tf_amp_rewriter import dtypes
+from tf_amp_rewriter.ops import einsum
 from tf_amp_rewriter.ops.attrs import attr_of
 
 if TYPE_CHECKING:
@@ -84,11 +85,16 @@ def depthwise_window(facts: NodeFacts) -> str:
 
 
 def einsum_depth(facts: NodeFacts) -> str:
-    """Einsum sums in the low precision, so the summed dimensions must be known and small."""
-    if _runs_on_gpu_only(facts):
-        return ""
-    depth = _einsum_terms(attr_of(facts.node, "equation").s.decode(), facts)
-    return _too_many("sums", depth, EINSUM_DEPTHS[facts.low.name], facts.low)
+    """Einsum sums in the low precision: few known terms, or it is written out as a product."""
+    return "" if needs_expansion(facts) else _einsum_loss(facts)
+
+
+def needs_expansion(facts: NodeFacts) -> bool:
+    """Says whether an Einsum may be low only as the product of matrices that computes it too.
+
+    BatchMatMulV2 sums in float32: its error is that of one rounding, in bfloat16 of up to two.
+    """
+    return bool(_einsum_loss(facts)) and einsum.plan(_equation(facts)) is not None
 
 
 def pool_window(facts: NodeFacts) -> str:
@@ -158,28 +164,22 @@ def _product(dims: tuple[int | None, ...]) -> int | None:
     return product
 
 
+def _equation(facts: NodeFacts) -> str:
+    return attr_of(facts.node, "equation").s.decode()
+
+
+def _einsum_loss(facts: NodeFacts) -> str:
+    if _runs_on_gpu_only(facts):
+        return ""
+    depth = _einsum_terms(_equation(facts), facts)
+    return _too_many("sums", depth, EINSUM_DEPTHS[facts.low.name], facts.low)
+
+
 def _einsum_terms(equation: str, facts: NodeFacts) -> int | None:
     """Returns how many terms each result sums; None if that is not known statically."""
     inputs, arrow, output = equation.replace(" ", "").partition("->")
-    operands = inputs.split(",")
     if not arrow or ("..." in inputs and "..." not in output):
         return None
     summed = set(inputs) - set(output) - set(".,")
-    sizes: dict[str, int] = {}
-    for index, operand in enumerate(operands):
-        sizes.update(_label_sizes(operand, _shape(facts, index)))
+    sizes = einsum.known_sizes(equation, facts.input_shapes)
     return _product(tuple(sizes.get(label) for label in summed))
-
-
-def _label_sizes(operand: str, shape: tuple[int | None, ...] | None) -> dict[str, int]:
-    """Returns the known sizes of the labels of `operand`; those after `...` count from the end."""
-    if shape is None:
-        return {}
-    before, _, after = operand.partition("...")
-    if len(shape) < len(before) + len(after):
-        return {}
-    places = [
-        *zip(before, shape, strict=False),
-        *zip(after, shape[len(shape) - len(after) :], strict=True),
-    ]
-    return {label: dim for label, dim in places if dim is not None}

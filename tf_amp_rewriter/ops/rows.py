@@ -47,6 +47,8 @@ class OpRow:
             low was computed, but never makes anything be rounded.
         bounded: the results lie in a small fixed range (Softmax, Tanh), so they are never tainted.
         only_if_wanted: low only if every consumer is (through CLEAR ops) an ALLOW op.
+        only_inside: float32 where its result only leaves the model: probabilities are small, and
+            outsiders compare them.
         positions: its float inputs are coordinates or sizes: what computes them stays float32.
         note: the reason in words for people, for DENY and KEEP rows.
     """
@@ -61,5 +63,6 @@ class OpRow:
     discrete: bool = False
     bounded: bool = False
     only_if_wanted: bool = False
+    only_inside: bool = False
     positions: bool = False
     note: str = ""

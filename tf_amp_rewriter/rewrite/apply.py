@@ -39,8 +39,15 @@ class Edited:
     copied: frozenset[tuple[int, int]]
 
 
-def apply(flow: Flow, decisions: Decisions, low: LowPrecision) -> Edited:
-    """Returns the rewritten graphs. Linear in the number of nodes."""
+def apply(flow: Flow, decisions: Decisions, low: LowPrecision, device: str) -> Edited:
+    """Returns the rewritten graphs. Linear in the number of nodes.
+
+    Args:
+        flow: the program graph.
+        decisions: the precision of each class.
+        low: the low precision.
+        device: where it will run: `any`, `gpu` or `cpu`.
+    """
     program = flow.program
     graph_defs = [graph_pb2.GraphDef() for _ in program.graphs]
     for copy, source in zip(graph_defs, program.graphs, strict=True):
@@ -59,6 +66,7 @@ def apply(flow: Flow, decisions: Decisions, low: LowPrecision) -> Edited:
             lambda var: flow.class_of[var] in pinned,
             lambda var: len(flow.members[flow.class_of[var]]) > 1,
             low,
+            device,
         )
         casts += result.casts
         converted.update((index, node) for node in result.converted)

@@ -1,4 +1,4 @@
-"""Edits one scope: dtype attributes, Casts, constants.
+"""Edits one scope: dtype attributes, Casts, constants; Einsums that the CPU can't do well.
 
 Before (MatMul and its weight low, x and the output not):
 
@@ -20,16 +20,17 @@ After:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2
 
 from tf_amp_rewriter.dtypes import DT_FLOAT, LowPrecision
-from tf_amp_rewriter.ir import constants
+from tf_amp_rewriter.ir import constants, shapes
 from tf_amp_rewriter.ir import program as ir
-from tf_amp_rewriter.ops import handles
+from tf_amp_rewriter.ops import conditions, handles
+from tf_amp_rewriter.ops import einsum as equations
 from tf_amp_rewriter.ops.attrs import attr_of
-from tf_amp_rewriter.rewrite import names
+from tf_amp_rewriter.rewrite import einsum, names
 
 IsLow = Callable[[int], bool]  # by type variable
 
@@ -56,6 +57,7 @@ def edit(
     is_pinned: IsLow,
     is_shared: IsLow,
     low: LowPrecision,
+    device: str,
 ) -> Result:
     """Edits the protos of `scope` in `graph`, in place.
 
@@ -66,12 +68,14 @@ def edit(
         is_pinned: whether outsiders read a constant's type variable as float32.
         is_shared: whether a constant's type variable must equal others, so that it exists once.
         low: the low precision.
+        device: where it will run: `any`, `gpu` or `cpu`.
     """
     function = graph.library.function[scope.function] if scope.function >= 0 else None
-    editor = _ScopeEditor(scope, graph, function, is_low, is_pinned, is_shared, low)
+    editor = _ScopeEditor(scope, graph, function, is_low, is_pinned, is_shared, low, device)
     editor.set_dtypes()
     editor.place_constants()
     editor.connect()
+    editor.write_einsums_out()
     return Result(len(editor.casts), tuple(sorted(editor.converted)), tuple(editor.copies))
 
 
@@ -87,6 +91,7 @@ class _ScopeEditor:
         is_pinned: IsLow,
         is_shared: IsLow,
         low: LowPrecision,
+        device: str,
     ) -> None:
         self.scope = scope
         self.function = function
@@ -95,6 +100,7 @@ class _ScopeEditor:
         self.is_pinned = is_pinned
         self.is_shared = is_shared
         self.low = low
+        self.device = device
         self.taken = {node.name for node in scope.nodes}
         self.texts = {
             place: ref
@@ -104,7 +110,10 @@ class _ScopeEditor:
         self.casts: dict[tuple[int, int, bool], str] = {}
         self.converted: set[int] = set()
         self.copies: dict[int, str] = {}  # constant -> reference to its low copy
-        self.forwarded: set[int] = set()  # user's Casts that became Identity
+        # Nodes of another op now -> what functions call its output: user's Casts that became
+        # Identity, Einsums that are written out.
+        self.output_args: dict[int, str] = {}
+        self.expansions: dict[int, tuple[equations.Plan, Mapping[str, int]]] = {}
 
     def proto(self, index: int) -> node_def_pb2.NodeDef:
         return self.protos[index - self.scope.num_args]
@@ -124,6 +133,8 @@ class _ScopeEditor:
                     value.list.type[position] = self.low.proto
             if node.op == handles.CAST:
                 self.drop_if_idle(index)
+            if node.op == equations.EINSUM and self.low_attrs(node):
+                self.plan_einsum(index, node)
 
     def low_attrs(self, node: ir.Node) -> list[tuple[str, int]]:
         return [(a, i) for a, i, var in node.attr_vars if a != ir.FIXED and self.is_low(var)]
@@ -151,7 +162,34 @@ class _ScopeEditor:
             for attr in ("SrcT", "DstT", "Truncate"):
                 if attr in proto.attr:
                     del proto.attr[attr]
-            self.forwarded.add(index)
+            self.output_args[index] = "output"
+
+    def plan_einsum(self, index: int, node: ir.Node) -> None:
+        """Notes an Einsum that must be written out; its readers must know before they connect."""
+        assert node.proto is not None
+        facts = conditions.NodeFacts(
+            node.proto, self.low, self.device, shapes.input_shapes(self.scope, node)
+        )
+        equation = attr_of(node.proto, "equation").s.decode()
+        plan = equations.plan(equation)
+        if plan is not None and conditions.needs_expansion(facts):
+            sizes = equations.known_sizes(equation, facts.input_shapes)
+            self.expansions[index] = (plan, sizes)
+            self.output_args[index] = equations.OUTPUT_ARGS[plan.last_op]
+
+    def write_einsums_out(self) -> None:
+        if not self.expansions:
+            return
+        has_loops = any(node.op == handles.ENTER for node in self.scope.nodes)
+        for index, (plan, sizes) in self.expansions.items():
+            source = self.scope.nodes[self.scope.nodes[index].inputs[0][0]]
+            place = einsum.Place(
+                self.protos,
+                self.taken,
+                self.function is not None,
+                source.name if has_loops and source.op != ir.ARG else "",
+            )
+            einsum.expand(self.proto(index), plan, sizes, self.low, place)
 
     def place_constants(self) -> None:
         """Converts constants where only low is needed, copies them where both are."""
@@ -211,9 +249,7 @@ class _ScopeEditor:
                 gives_low = producer in self.converted
             if wants_low != gives_low:
                 return self.cast(producer, port, wants_low)
-        if producer in self.forwarded and self.function is not None:
-            return f"{source.name}:output:0"
-        return ""
+        return self.renamed_output(producer)
 
     def cast(self, producer: int, port: int, to_low: bool) -> str:
         """Returns a reference to the one Cast of this tensor to this precision."""
@@ -234,7 +270,10 @@ class _ScopeEditor:
 
     def source_reference(self, producer: int, port: int) -> str:
         """Returns the text that names an output of an existing node."""
-        source = self.scope.nodes[producer]
-        if producer in self.forwarded and self.function is not None:
-            return f"{source.name}:output:0"
-        return self.texts[producer, port]
+        return self.renamed_output(producer) or self.texts[producer, port]
+
+    def renamed_output(self, producer: int) -> str:
+        """Returns how a function names the output of a node whose op has changed; else empty."""
+        if producer not in self.output_args or self.function is None:
+            return ""
+        return f"{self.scope.nodes[producer].name}:{self.output_args[producer]}:0"

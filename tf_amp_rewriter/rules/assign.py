@@ -187,6 +187,7 @@ class _Assigner:
             bounded=row.bounded,
             discrete=row.discrete,
             only_if_wanted=row.only_if_wanted,
+            only_inside=row.only_inside,
             positions=row.positions,
         )
         if node.op in self.wishes or self.options.deny_ops == ("*",):

@@ -46,6 +46,7 @@ class Rule:
         bounded: its results are never tainted.
         discrete: it never makes anything be rounded.
         only_if_wanted: low only if all consumers want that.
+        only_inside: float32 where its result only leaves the model.
         positions: what it reads decides a size, an index or an integer.
     """
 
@@ -58,4 +59,5 @@ class Rule:
     bounded: bool = False
     discrete: bool = False
     only_if_wanted: bool = False
+    only_inside: bool = False
     positions: bool = False
