@@ -88,12 +88,18 @@ def _weights(report: model.Report) -> str:
 
 
 def _kept(entries: Iterable[model.TypeVariableReport]) -> list[str]:
-    """Returns a line per kind of reason, the most frequent first, and examples below it."""
+    """Returns a line per kind of reason, the most frequent first, and examples below it.
+
+    Weights that only float32 ops read come last: they follow from what is above them.
+    """
     by_kind: dict[str, list[model.TypeVariableReport]] = {}
     for entry in entries:
         by_kind.setdefault(entry.kind, []).append(entry)
     lines = []
-    for kind, members in sorted(by_kind.items(), key=lambda item: (-len(item[1]), item[0])):
+    ordered = sorted(
+        by_kind.items(), key=lambda item: (item[0] == Kind.CONSUMERS.name, -len(item[1]), item[0])
+    )
+    for kind, members in ordered:
         heading = f" ({HEADINGS[kind]})" if kind in HEADINGS else ""
         lines.append(f"  {kind}: {len(members)}{heading}")
         lines += [f"    {_example(entry)}" for entry in _examples(members)]

@@ -24,6 +24,11 @@ _SENTENCES = {
     Kind.ISLAND: "lowering it alone would cost more than it saves",
 }
 
+# Of these the detail, where there is one, says it all.
+_TOLD_BY_DETAIL = frozenset(
+    {Kind.CONDITION, Kind.CONSUMERS, Kind.DENY, Kind.KEEP, Kind.NO_KERNEL, Kind.PINNED}
+)
+
 
 def sentence(kind: Kind, detail: str, cause: str) -> str:
     """Returns why a type variable has its precision.
@@ -34,7 +39,7 @@ def sentence(kind: Kind, detail: str, cause: str) -> str:
         cause: name of the node that caused it; may be empty.
     """
     text = _SENTENCES[kind]
-    if kind in (Kind.KEEP, Kind.DENY, Kind.PINNED, Kind.NO_KERNEL, Kind.CONDITION) and detail:
+    if kind in _TOLD_BY_DETAIL and detail:
         text = detail
     elif detail:
         text = f"{text}: {detail}"

@@ -100,6 +100,10 @@ class _Assigner:
         if number in self.flow.pinned:
             reason = self.flow.pinned[number]
             return dataclasses.replace(rule, eligible=False, kind=Kind.PINNED, detail=reason)
+        if not variable.keys and not self.flow.readers[number]:
+            return dataclasses.replace(
+                rule, eligible=False, kind=Kind.CONSUMERS, detail="nothing reads or restores it"
+            )
         if variable.blocked:
             return dataclasses.replace(
                 rule, eligible=False, kind=Kind.PINNED, detail=variable.blocked
