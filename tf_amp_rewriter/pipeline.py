@@ -8,6 +8,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from pathlib import Path
 
 from google.protobuf import text_format
@@ -19,6 +20,7 @@ from tf_amp_rewriter.ir import build, check, variables
 from tf_amp_rewriter.ir import flow as flows
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.options import Options
+from tf_amp_rewriter.reasons import Decisions
 from tf_amp_rewriter.report import build as reports
 from tf_amp_rewriter.report.model import Report
 from tf_amp_rewriter.rewrite import apply
@@ -49,18 +51,20 @@ def rewrite_saved_model(
     source, destination = Path(source), Path(destination)
     model = reader.read_saved_model(source, options.tags)
     publish.check_destination(source, destination, options.overwrite)
-    with errors.at_path(str(source)):
+    with _collector_paused(), errors.at_path(str(source)):
         graphs = [object_graph.graph_source(m, str(source)) for m in model.meta_graphs]
-        edited, report = _rewrite(graphs, object_graph.links(model), options, model.checkpoint)
-    with publish.staging_beside(destination) as staging:
-        writer.write(
-            source,
-            staging,
-            _edited_proto(model, edited, options),
-            model.checkpoint,
-            edited.conversions,
-        )
-        publish.publish(staging, destination, options.overwrite)
+        rewritten = _rewrite(graphs, object_graph.links(model), options, model.checkpoint)
+        edited = rewritten.edited
+        proto = _edited_proto(model, edited, options)
+        with publish.staging_beside(destination) as staging:
+            # The disk works on the one while TensorFlow's importer works on the other.
+            with futures.ThreadPoolExecutor(max_workers=1) as pool:
+                writing = pool.submit(
+                    writer.write, source, staging, proto, model.checkpoint, edited.conversions
+                )
+                report = _checked(graphs, rewritten, options, model.checkpoint)
+                writing.result()
+            publish.publish(staging, destination, options.overwrite)
     elapsed_s = time.perf_counter() - start
     return reports.with_places(report, str(source), str(destination), elapsed_s)
 
@@ -78,8 +82,11 @@ def rewrite_graph_def(graph_def: graph_pb2.GraphDef, options: Options = _DEFAULT
         errors.InternalError: our own fault.
     """
     start = time.perf_counter()
-    edited, report = _rewrite([_frozen(graph_def, options)], variables.Links(), options, None)
-    report = dataclasses.replace(report, graph_def=edited.graph_defs[0])
+    graphs = [_frozen(graph_def, options)]
+    with _collector_paused():
+        rewritten = _rewrite(graphs, variables.Links(), options, None)
+        report = _checked(graphs, rewritten, options, None)
+    report = dataclasses.replace(report, graph_def=rewritten.edited.graph_defs[0])
     return reports.with_places(report, "", "", time.perf_counter() - start)
 
 
@@ -117,14 +124,44 @@ def rewrite_frozen_graph(
     return reports.with_places(report, str(source), str(destination), elapsed_s)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Rewritten:
+    """The program, what was decided for it, and its new protos."""
+
+    flow: flows.Flow
+    decisions: Decisions
+    edited: apply.Edited
+
+
 def _rewrite(
     graphs: Sequence[ir.GraphSource],
     links: variables.Links,
     options: Options,
     checkpoint: checkpoints.Checkpoint | None,
-) -> tuple[apply.Edited, Report]:
-    with _collector_paused():
-        return _rewrite_graphs(graphs, links, options, checkpoint)
+) -> _Rewritten:
+    flow = flows.flow(build.program(graphs), links)
+    rules = assign.assign(flow, options, _misfit_finder(checkpoint, options))
+    decisions = classify.classify(flow, rules)
+    return _Rewritten(flow, decisions, apply.apply(flow, decisions, options.low, options.device))
+
+
+def _checked(
+    graphs: Sequence[ir.GraphSource],
+    rewritten: _Rewritten,
+    options: Options,
+    checkpoint: checkpoints.Checkpoint | None,
+) -> Report:
+    """Returns the report on graphs that were found to be valid."""
+    flow, edited = rewritten.flow, rewritten.edited
+    for graph, graph_def in zip(graphs, edited.graph_defs, strict=True):
+        violations = check.check(dataclasses.replace(graph, graph_def=graph_def))
+        if violations:
+            raise errors.InternalError(
+                f"the rewritten graph is not valid: {violations[0]}",
+                "this is a bug of tf_amp_rewriter; please report it with this message",
+            )
+    warnings = [*assign.unused_wishes(flow, options), *_training_warnings(flow, edited, options)]
+    return reports.build(flow, rewritten.decisions, edited, options, checkpoint, warnings)
 
 
 @contextlib.contextmanager
@@ -140,28 +177,6 @@ def _collector_paused() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def _rewrite_graphs(
-    graphs: Sequence[ir.GraphSource],
-    links: variables.Links,
-    options: Options,
-    checkpoint: checkpoints.Checkpoint | None,
-) -> tuple[apply.Edited, Report]:
-    program = build.program(graphs)
-    flow = flows.flow(program, links)
-    rules = assign.assign(flow, options, _misfit_finder(checkpoint, options))
-    decisions = classify.classify(flow, rules)
-    edited = apply.apply(flow, decisions, options.low, options.device)
-    for graph, graph_def in zip(graphs, edited.graph_defs, strict=True):
-        violations = check.check(dataclasses.replace(graph, graph_def=graph_def))
-        if violations:
-            raise errors.InternalError(
-                f"the rewritten graph is not valid: {violations[0]}",
-                "this is a bug of tf_amp_rewriter; please report it with this message",
-            )
-    warnings = [*assign.unused_wishes(flow, options), *_training_warnings(flow, edited, options)]
-    return edited, reports.build(flow, decisions, edited, options, checkpoint, warnings)
 
 
 def _training_warnings(flow: flows.Flow, edited: apply.Edited, options: Options) -> Sequence[str]:
