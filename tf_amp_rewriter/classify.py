@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Sequence
 
+from tf_amp_rewriter.dtypes import LowPrecision
 from tf_amp_rewriter.ir.flow import Flow
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.reasons import NO_CAUSE, Decision, Decisions, Kind
@@ -19,7 +20,7 @@ _WEIGHTS = (Role.CONSTANT, Role.CAPTURED, Role.VARIABLE)
 _FOLLOWERS = (Role.CAST_DOWN, Role.SHAPE)
 
 
-def classify(flow: Flow, rules: Sequence[Rule]) -> Decisions:
+def classify(flow: Flow, rules: Sequence[Rule], low: LowPrecision) -> Decisions:
     """Returns the decision of each class. Linear in nodes and edges.
 
     1. ALLOW is low if it is eligible.
@@ -35,7 +36,7 @@ def classify(flow: Flow, rules: Sequence[Rule]) -> Decisions:
     visited again when one that it reads changes, and changes go one way only, so this ends.
     """
     order = topological_order(flow)
-    passing = _Pass(flow, rules, free_values.analyse(flow, rules, order))
+    passing = _Pass(flow, rules, free_values.analyse(flow, rules, order, low))
     passing.find_wants(order)
     passing.find_leaving(order)
     passing.run(order)
@@ -109,7 +110,7 @@ class _Pass:
 
     def may_want(self, number: int) -> bool:
         rule = self.rules[number]
-        if not rule.eligible or self.misfit_source(number) >= 0:
+        if not rule.eligible or self.misfit_of(number) is not None:
             return False
         if rule.category is Category.ALLOW:
             return True
@@ -121,13 +122,13 @@ class _Pass:
         readers = [r for r in self.flow.readers[number] if self.rules[r].role is not Role.SHAPE]
         return bool(readers) and all(self.wants[reader] for reader in readers)
 
-    def misfit_source(self, number: int) -> int:
-        """Returns a constant that the class reads and that does not fit; -1 if there is none."""
+    def misfit_of(self, number: int) -> free_values.Free | None:
+        """Returns a free value that the class reads and that does not fit, if there is one."""
         for source in self.flow.sources[number]:
             free = self.free[source]
-            if free is not None and free.misfit >= 0:
-                return free.misfit
-        return -1
+            if free is not None and free.misfit:
+                return free
+        return None
 
     def run(self, order: Sequence[int]) -> None:
         queue = collections.deque(order)
@@ -136,6 +137,8 @@ class _Pass:
             number = queue.popleft()
             queued[number] = 0
             decision, taint = self.decide(number)
+            if self.taint[number] != NO_CAUSE:
+                taint = self.taint[number]  # the first origin stays, or two could chase each other
             changed = (decision.low, taint) != (self.decisions[number].low, self.taint[number])
             self.decisions[number], self.taint[number] = decision, taint
             if changed:
@@ -149,15 +152,16 @@ class _Pass:
         rule = self.rules[number]
         if rule.role in _WEIGHTS or number in self.flow.variable_of:
             return Decision(rule.eligible, rule.kind, rule.detail), NO_CAUSE
-        flowing = [s for s in self.flow.sources[number] if self.free[s] is None]
-        tainted = next((self.taint[s] for s in flowing if self.taint[s] != NO_CAUSE), NO_CAUSE)
-        misfit = self.misfit_source(number)
+        sources = self.flow.sources[number]
+        flowing = [s for s in sources if self.free[s] is None]
+        tainted = next((self.taint[s] for s in sources if self.taint[s] != NO_CAUSE), NO_CAUSE)
+        misfit = self.misfit_of(number)
         if not rule.eligible:
             return self.decide_ineligible(number, tainted, misfit)
-        if misfit >= 0:
-            detail = self.rules[misfit].detail
-            is_free = self.free[number] is not None
-            return Decision(False, Kind.RANGE, detail, misfit), NO_CAUSE if is_free else number
+        if misfit is not None:
+            # a free value hands the fact itself on
+            origin = tainted if self.free[number] is not None else number
+            return Decision(False, Kind.RANGE, misfit.misfit, misfit.origin), origin
         if rule.role is Role.TABLE and not flowing:
             return Decision(True, Kind[rule.category.value]), NO_CAUSE
         match rule.category:
@@ -168,15 +172,17 @@ class _Pass:
             case _:
                 return self.decide_clear(number, flowing, tainted)
 
-    def decide_ineligible(self, number: int, tainted: int, misfit: int) -> tuple[Decision, int]:
+    def decide_ineligible(
+        self, number: int, tainted: int, misfit: free_values.Free | None
+    ) -> tuple[Decision, int]:
         rule = self.rules[number]
         decision = Decision(False, rule.kind, rule.detail)
-        if self.free[number] is not None or rule.bounded:
+        if rule.bounded:
             return decision, NO_CAUSE
-        if rule.taints or (misfit >= 0 and rule.category is not Category.KEEP):
+        is_free = self.free[number] is not None
+        if rule.taints_from_weights if is_free else rule.taints or misfit is not None:
             return decision, number
-        passes = rule.category in (Category.INFER, Category.CLEAR) and rule.kind is not Kind.USER
-        return decision, tainted if passes else NO_CAUSE
+        return decision, tainted
 
     def decide_infer(
         self, number: int, flowing: Sequence[int], tainted: int
@@ -206,7 +212,7 @@ class _Pass:
             return Decision(True, Kind.CLEAR), tainted
         if tainted != NO_CAUSE:
             return Decision(False, Kind.TAINTED, "", tainted), tainted
-        return Decision(False, Kind.NOTHING_LOW), NO_CAUSE
+        return Decision(False, Kind.NOTHING_LOW), number if rule.taints else NO_CAUSE
 
     def settle_weights(self, order: Sequence[int]) -> None:
         """Lets weights, and CLEAR ops on weights alone, follow their consumers."""

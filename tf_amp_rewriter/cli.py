@@ -6,15 +6,17 @@ TensorFlow before the flags are known to be right: help and flag errors answer a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import os
 import pathlib
 import platform
+import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from absl import flags
@@ -80,7 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     argv = sys.argv if argv is None else argv
     try:
-        return _run(argv)
+        with _terminated_as_interrupted():
+            return _run(argv)
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -91,6 +94,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_status
     except Exception as error:
         return _own_fault(error, argv)
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Lets SIGTERM (`docker stop`, a CI timeout) unwind as Ctrl-C does: staging is removed."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not in the main thread, where signals don't arrive
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -205,7 +226,7 @@ def _request(given: Given) -> Request:
 
 
 def _rewrite(request: Request) -> model.Report:
-    if _LOG_LEVEL in os.environ:  # the user wants to see TensorFlow's log
+    if os.environ.get(_LOG_LEVEL, "3") < "3":  # the user wants to see TensorFlow's log
         from tf_amp_rewriter import pipeline
     else:
         # Level 3 leaves fatal errors; all others reach us as Python exceptions as well.

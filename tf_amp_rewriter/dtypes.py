@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 DT_FLOAT: Final = cast("DataType", 1)
 DT_DOUBLE: Final = cast("DataType", 2)
 DT_INT32: Final = cast("DataType", 3)
+DT_INT64: Final = cast("DataType", 9)
 DT_STRING: Final = cast("DataType", 7)
 DT_BOOL: Final = cast("DataType", 10)
 DT_BFLOAT16: Final = cast("DataType", 14)

@@ -53,7 +53,8 @@ def rewrite_saved_model(
     publish.check_destination(source, destination, options.overwrite)
     with _collector_paused(), errors.at_path(str(source)):
         graphs = [object_graph.graph_source(m, str(source)) for m in model.meta_graphs]
-        rewritten = _rewrite(graphs, object_graph.links(model), options, model.checkpoint)
+        links = object_graph.links(model)
+        rewritten = _rewrite(build.program(graphs), links, options, model.checkpoint)
         edited = rewritten.edited
         proto = _edited_proto(model, edited, options)
         with publish.staging_beside(destination) as staging:
@@ -84,7 +85,9 @@ def rewrite_graph_def(graph_def: graph_pb2.GraphDef, options: Options = _DEFAULT
     start = time.perf_counter()
     graphs = [_frozen(graph_def, options)]
     with _collector_paused():
-        rewritten = _rewrite(graphs, variables.Links(), options, None)
+        program = build.program(graphs)
+        _expect_ports(program.scopes[0], options)
+        rewritten = _rewrite(program, variables.Links(), options, None)
         report = _checked(graphs, rewritten, options, None)
     report = dataclasses.replace(report, graph_def=rewritten.edited.graph_defs[0])
     return reports.with_places(report, "", "", time.perf_counter() - start)
@@ -134,14 +137,14 @@ class _Rewritten:
 
 
 def _rewrite(
-    graphs: Sequence[ir.GraphSource],
+    program: ir.Program,
     links: variables.Links,
     options: Options,
     checkpoint: checkpoints.Checkpoint | None,
 ) -> _Rewritten:
-    flow = flows.flow(build.program(graphs), links)
+    flow = flows.flow(program, links)
     rules = assign.assign(flow, options, _misfit_finder(checkpoint, options))
-    decisions = classify.classify(flow, rules)
+    decisions = classify.classify(flow, rules, options.low)
     return _Rewritten(flow, decisions, apply.apply(flow, decisions, options.low, options.device))
 
 
@@ -156,12 +159,26 @@ def _checked(
     for graph, graph_def in zip(graphs, edited.graph_defs, strict=True):
         violations = check.check(dataclasses.replace(graph, graph_def=graph_def))
         if violations:
+            _expect_valid(graph)
             raise errors.InternalError(
                 f"the rewritten graph is not valid: {violations[0]}",
                 "this is a bug of tf_amp_rewriter; please report it with this message",
             )
-    warnings = [*assign.unused_wishes(flow, options), *_training_warnings(flow, edited, options)]
+    warnings = [
+        *assign.unused_wishes(flow, options),
+        *_training_warnings(flow, edited, options),
+        *_cast_warnings(flow, rewritten.decisions),
+    ]
     return reports.build(flow, rewritten.decisions, edited, options, checkpoint, warnings)
+
+
+def _expect_valid(graph: ir.GraphSource) -> None:
+    violations = check.check(graph)
+    if violations:
+        raise errors.InputError(
+            f"the graph is not valid: {violations[0]}",
+            "the model is damaged, or was made by another version of TensorFlow: export it again",
+        )
 
 
 @contextlib.contextmanager
@@ -185,6 +202,16 @@ def _training_warnings(flow: flows.Flow, edited: apply.Edited, options: Options)
         return ()
     state = f"{len(slots)} optimizer slots are {options.dtype} now, as their variables are"
     return (f"{state}: train on with the original model",)
+
+
+def _cast_warnings(flow: flows.Flow, decisions: Decisions) -> Iterator[str]:
+    """Yields a sentence for every float32 variable that low precision ops cast at each run."""
+    for number, index in flow.variable_of.items():
+        reads_low = any(decisions[reader].low for reader in flow.readers[number])
+        variable = flow.variables[index]
+        if reads_low and not decisions[number].low and variable.keys:
+            reason = decisions[number].detail or "its class stays float32"
+            yield f"weight `{variable.keys[0]}` stays float32 and is cast at each run: {reason}"
 
 
 def _misfit_finder(
@@ -225,6 +252,22 @@ def _frozen(graph_def: graph_pb2.GraphDef, options: Options) -> ir.GraphSource:
                 )
     fetches = options.outputs or _unread(graph_def)
     return ir.GraphSource(graph_def, feeds=frozenset(options.inputs), fetches=frozenset(fetches))
+
+
+def _expect_ports(main: ir.Scope, options: Options) -> None:
+    """Refuses tensors in the options that their nodes do not give."""
+    node_of = {node.name: node for node in main.nodes}
+    for flag, names in (("inputs", options.inputs), ("outputs", options.outputs)):
+        for tensor in names:
+            name, colon, digits = tensor.partition(":")
+            port = build.port_number(digits if colon else "0")
+            node = node_of[name]
+            if port is None or (node.known and port >= len(node.out_types)):
+                count = len(node.out_types) if node.known else "an unknown number of"
+                raise errors.InputError(
+                    f"`{flag}` names `{tensor}`, but node `{name}` has {count} outputs",
+                    f"name one of them as `{name}:0`",
+                )
 
 
 def _unread(graph_def: graph_pb2.GraphDef) -> list[str]:

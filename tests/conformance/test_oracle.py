@@ -22,7 +22,8 @@ from tests import checks, graph_text, oracle
 from tf_amp_rewriter.ir import text as ir_text
 
 ALLOW = ("MatMul",)
-INFER = ("AddV2", "Mul", "BiasAdd", "Tanh", "Sigmoid", "Softmax", "Sqrt", "Log")
+# Not Log: it keeps probabilities before it float32 with us, which has tests of its own.
+INFER = ("AddV2", "Mul", "BiasAdd", "Tanh", "Sigmoid", "Softmax", "Sqrt")
 CLEAR = ("Relu", "ConcatV2", "Slice", "Reshape", "Identity", "Transpose")
 DENY = ("Exp",)  # not Mean: its half kernel on GPU sums in float32
 BOUNDED = ("Tanh", "Sigmoid", "Softmax")
@@ -50,7 +51,6 @@ LINES = (
     "{n} = Sigmoid({0})",
     "{n} = Softmax({0})",
     "{n} = Sqrt({0})",
-    "{n} = Log({0})",
     "{n} = Exp({0})",
     "{n} = Identity({0})",
     "{n} = Reshape({0}, shape)",
@@ -141,6 +141,8 @@ def graphs(draw: strategies.DrawFn) -> str:
             tensors[-1 - min(draw(strategies.integers(0, 7)) // 2, len(tensors) - 1)]
             for _ in range(2)
         )
+        if line.startswith("{n} = Mul") and first == second:
+            second = "y" if first != "y" else "x"  # a square is denied, which has its own test
         lines.append(line.format(first, second, n=f"n{index}"))
         tensors.append(f"n{index}")
     text = WEIGHTS + "\n".join(lines) + "\n"

@@ -8,16 +8,29 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from tensorflow.core.framework import attr_value_pb2, function_pb2, node_def_pb2, op_def_pb2
 
 from tf_amp_rewriter import errors
 from tf_amp_rewriter.dtypes import DT_FLOAT, REF_OFFSET
-from tf_amp_rewriter.ir import op_defs
+from tf_amp_rewriter.ir import constants, op_defs
 from tf_amp_rewriter.ir import program as ir
+from tf_amp_rewriter.ops import einsum, handles
+from tf_amp_rewriter.ops.attrs import attr_of
 
 Ports = list[tuple[int, str, int]]  # (dtype, type attribute, index in it) per port
+
+_EXPORT_AGAIN: Final = "the model is damaged: export it again"
+_BACK_EDGES: Final = frozenset({"NextIteration", "RefNextIteration"})
+_MAX_OUTPUTS: Final = 1_000_000
+_MAX_PORT_DIGITS: Final = 9
+# The ops whose attributes the pass reads as data, with what is wrong with those of a node.
+_PROBLEMS: Final[Mapping[str, Callable[[node_def_pb2.NodeDef], str]]] = {
+    handles.CONSTANT: lambda proto: constants.problem(attr_of(proto, "value").tensor),
+    einsum.EINSUM: lambda proto: einsum.problem(attr_of(proto, "equation").s),
+}
 
 
 def program(graphs: Sequence[ir.GraphSource]) -> ir.Program:
@@ -25,7 +38,7 @@ def program(graphs: Sequence[ir.GraphSource]) -> ir.Program:
 
     Raises:
         errors.InputError: an input names no node or port, a name stands twice, a type attribute is
-            missing, a list of types has the wrong length.
+            missing, a list of types has the wrong length, a constant or an equation is damaged.
     """
     type_vars: list[ir.TypeVar] = []
     scopes: list[ir.Scope] = []
@@ -45,6 +58,12 @@ def program(graphs: Sequence[ir.GraphSource]) -> ir.Program:
             scopes.append(body.build(function.node_def, function))
         function_scopes.append(names)
     return ir.Program(tuple(graphs), tuple(scopes), tuple(type_vars), tuple(function_scopes))
+
+
+def port_number(text: str) -> int | None:
+    """Returns the number of a port as a reference has it; None if that is not one."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_PORT_DIGITS
+    return int(text) if is_number else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,7 +157,29 @@ class _ScopeBuilder:
         for result in results:
             assert function is not None
             nodes.append(self.result(len(nodes), result, function))
+        self.expect_no_cycle(nodes)
         return ir.Scope(self.graph, self.function, self.name, tuple(nodes), len(args), len(results))
+
+    def expect_no_cycle(self, nodes: Sequence[ir.Node]) -> None:
+        """Refuses what would let those who follow inputs run in circles; loops may go round."""
+        waits: list[int] = []
+        readers: list[list[int]] = [[] for _ in nodes]
+        for index, node in enumerate(nodes):
+            producers = [p for p, _ in node.inputs if nodes[p].op not in _BACK_EDGES]
+            waits.append(len(producers))
+            for producer in producers:
+                readers[producer].append(index)
+        ready = [index for index, count in enumerate(waits) if count == 0]
+        for index in ready:  # grows
+            for reader in readers[index]:
+                waits[reader] -= 1
+                if waits[reader] == 0:
+                    ready.append(reader)
+        if len(ready) < len(nodes):
+            stuck = next(index for index, count in enumerate(waits) if count)
+            raise self.error(
+                nodes[stuck].name, "its inputs are in a cycle, or depend on one", _EXPORT_AGAIN
+            )
 
     def index_names(self, args: Sequence[str], protos: Sequence[node_def_pb2.NodeDef]) -> None:
         names = [*args, *(proto.name for proto in protos)]
@@ -180,6 +221,7 @@ class _ScopeBuilder:
             if dtype == DT_FLOAT and (attr, position) not in seen:
                 seen[attr, position] = self.new_var(index, attr, position)
         self.add_portless(index, proto, seen)
+        self.expect_valid(proto)
         return ir.Node(
             proto.name,
             proto.op,
@@ -226,6 +268,12 @@ class _ScopeBuilder:
             if value == DT_FLOAT and (attr, -1) not in seen:
                 seen[attr, -1] = self.new_var(index, attr, -1)
 
+    def expect_valid(self, proto: node_def_pb2.NodeDef) -> None:
+        find_problem = _PROBLEMS.get(proto.op)
+        problem = find_problem(proto) if find_problem else ""
+        if problem:
+            raise self.error(proto.name, problem, _EXPORT_AGAIN)
+
     def new_var(self, node: int, attr: str, index: int) -> int:
         self.type_vars.append(ir.TypeVar(self.scope_index, node, attr, index))
         return len(self.type_vars) - 1
@@ -237,12 +285,12 @@ class _ScopeBuilder:
         types: dict[str, int] = {}  # of the plain type attributes, each read once
         inputs: Ports = []
         for arg in op.inputs:
-            self.add_ports(proto, op, arg, types, inputs)
+            self.add_ports(proto, op, arg, types, inputs, len(proto.input))
         outputs: Ports = []
         ranges: dict[str, tuple[int, int]] = {}
         for arg in op.outputs:
             start = len(outputs)
-            self.add_ports(proto, op, arg, types, outputs)
+            self.add_ports(proto, op, arg, types, outputs, _MAX_OUTPUTS)
             ranges[arg.name] = (start, len(outputs))
         return _Ports(inputs, outputs, ranges)
 
@@ -253,6 +301,7 @@ class _ScopeBuilder:
         arg: _Arg,
         types: dict[str, int],
         ports: Ports,
+        limit: int,
     ) -> None:
         if arg.type_list_attr:
             listed = self.attr(proto, op, arg.type_list_attr).list.type
@@ -263,9 +312,17 @@ class _ScopeBuilder:
         dtype = types[arg.type_attr] if arg.type_attr else arg.type
         port = (dtype, arg.type_attr or ir.FIXED, -1)
         if arg.number_attr:
-            ports.extend([port] * self.attr(proto, op, arg.number_attr).i)
+            ports.extend([port] * self.count(proto, op, arg.number_attr, limit))
         else:
             ports.append(port)
+
+    def count(self, proto: node_def_pb2.NodeDef, op: _Op, name: str, limit: int) -> int:
+        count = self.attr(proto, op, name).i
+        if not 0 <= count <= limit:
+            raise self.error(
+                proto.name, f"attribute `{name}` is {count}, expected a number from 0 to {limit}"
+            )
+        return count
 
     def attr(self, proto: node_def_pb2.NodeDef, op: _Op, name: str) -> attr_value_pb2.AttrValue:
         if name in proto.attr:
@@ -286,14 +343,15 @@ class _ScopeBuilder:
             raise self.error(reader, f"input `{ref}` names no node")
         if not rest or ref.startswith("^"):
             return index, 0
-        output, _, number = rest.rpartition(":")
-        if number.isdigit():
+        output, _, digits = rest.rpartition(":")
+        number = port_number(digits)
+        if number is not None:
             ports = self.ports[index]
             if not output or ports is None:
-                return index, int(number)
+                return index, number
             start, end = ports.ranges.get(output, (0, 0))
-            if int(number) < end - start:
-                return index, start + int(number)
+            if number < end - start:
+                return index, start + number
         raise self.error(reader, f"input `{ref}` names no output of node `{name}`")
 
     def error(self, node: str, message: str, hint: str = "") -> errors.InputError:

@@ -15,13 +15,15 @@ from tensorflow.python.client import pywrap_tf_session  # type: ignore[attr-defi
 from tensorflow.python.framework import c_api_util, errors_impl, ops
 
 from tf_amp_rewriter import dtypes, errors
-from tf_amp_rewriter.ir import build, calls, op_defs
+from tf_amp_rewriter.ir import build, calls, constants, op_defs
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import calls as call_table
 from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.ops.attrs import attr_of
 
-_LARGE_BYTES: Final = 4096  # a constant that shapes are inferred from is smaller
+# A constant that shapes are inferred from is smaller, in its proto and when TensorFlow fills it.
+_LARGE_BYTES: Final = 4096
+_LARGE_VALUES: Final = 4096
 
 
 def check(source: ir.GraphSource) -> list[str]:
@@ -123,6 +125,13 @@ def _add_placeholder(graph_def: graph_pb2.GraphDef, name: str, dtype: int) -> No
     node.attr["shape"].shape.unknown_rank = True
 
 
+def _is_large(constant: node_def_pb2.NodeDef) -> bool:
+    return (
+        constant.ByteSize() > _LARGE_BYTES
+        or constants.num_values(attr_of(constant, "value").tensor) > _LARGE_VALUES
+    )
+
+
 def _stand_in(constant: node_def_pb2.NodeDef, name: str) -> node_def_pb2.NodeDef:
     result = node_def_pb2.NodeDef(name=name, op="Placeholder")
     result.attr["dtype"].type = attr_of(constant, "dtype").type
@@ -142,7 +151,7 @@ def _copy(scope: ir.Scope, index: int) -> node_def_pb2.NodeDef:
     node = scope.nodes[index]
     copy = node_def_pb2.NodeDef()
     assert node.proto is not None
-    if node.op == handles.CONSTANT and node.proto.ByteSize() > _LARGE_BYTES:
+    if node.op == handles.CONSTANT and _is_large(node.proto):
         return _stand_in(node.proto, _name(scope, index, 0))
     copy.CopyFrom(node.proto)
     copy.name = _name(scope, index, 0)

@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 from tensorflow.core.framework import tensor_pb2
 
-from tf_amp_rewriter.dtypes import LowPrecision, round_to
+from tf_amp_rewriter.dtypes import DT_FLOAT, LowPrecision, round_to
+
+_FLOAT_BYTES: Final = 4
+_MAX_VALUES: Final = 2**31
+
+
+def problem(tensor: tensor_pb2.TensorProto) -> str:
+    """Returns what is wrong with the proto of a constant, or an empty string.
+
+    What a proto of another dtype than float32 stores is not looked at.
+    """
+    dims = [dim.size for dim in tensor.tensor_shape.dim]
+    if min(dims, default=0) < 0:
+        return f"its `value` has the shape {dims}, expected no negative dimension"
+    expected = num_values(tensor)
+    if expected > _MAX_VALUES:
+        return f"its `value` has the shape {dims}, expected at most {_MAX_VALUES} values"
+    if tensor.dtype != DT_FLOAT:
+        return ""
+    if tensor.tensor_content:
+        found = len(tensor.tensor_content)
+        if found != _FLOAT_BYTES * expected:
+            return (
+                f"its `value` has {found} bytes in `tensor_content`, expected "
+                f"{_FLOAT_BYTES * expected} for the shape {dims}"
+            )
+    elif len(tensor.float_val) > expected:
+        return (
+            f"its `value` has {len(tensor.float_val)} values in `float_val`, expected at most "
+            f"{expected} for the shape {dims}"
+        )
+    return ""
 
 
 def values(tensor: tensor_pb2.TensorProto) -> NDArray[np.float32]:

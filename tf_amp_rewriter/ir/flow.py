@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tf_amp_rewriter import errors
 from tf_amp_rewriter.dtypes import DT_FLOAT
-from tf_amp_rewriter.ir import calls, variables
+from tf_amp_rewriter.ir import build, calls, variables
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.union import UnionFind
 from tf_amp_rewriter.ops import handles
@@ -48,8 +48,10 @@ def flow(program: ir.Program, links: variables.Links) -> Flow:
     """Returns the program graph of `program`. Linear in the number of nodes.
 
     Raises:
-        errors.InputError: a node reads a tensor of another dtype than it says.
+        errors.InputError: a node reads a tensor of another dtype than it says, or does not fit the
+            function that it calls.
     """
+    _expect_calls_fit(program)
     sets = UnionFind.of_size(len(program.type_vars))
     pins = dict(_pinned_by_outsiders(program))
     pins.update(_pinned_in_loops(program))
@@ -87,6 +89,26 @@ def flow(program: ir.Program, links: variables.Links) -> Flow:
         tuple(found),
         {class_of[v.type_vars[0]]: i for i, v in enumerate(found)},
     )
+
+
+def _expect_calls_fit(program: ir.Program) -> None:
+    """Refuses a call with more or fewer values than its function has arguments and results."""
+    for scope in program.scopes:
+        for node in scope.nodes:
+            for callee in calls.callees(program, scope, node):
+                problem = _misfit(node, callee, program.scopes[callee.scope])
+                if problem:
+                    hint = "the model is damaged: export it again"
+                    raise errors.InputError(problem, hint, scope=scope.name, node=node.name)
+
+
+def _misfit(node: ir.Node, callee: calls.Callee, body: ir.Scope) -> str:
+    given, taken = len(node.in_vars) - callee.first_input, len(node.out_vars)
+    if given != body.num_args:
+        return f"calls `{body.name}` with {given} values, expected {body.num_args}"
+    if callee.gives_results and taken != body.num_results:
+        return f"takes {taken} values from `{body.name}`, expected {body.num_results}"
+    return ""
 
 
 def _edges(program: ir.Program) -> Iterator[tuple[int, int]]:
@@ -172,7 +194,9 @@ def _forwarding_path(body: ir.Scope, result: ir.Node, argument: int) -> list[int
     """Returns the type variables from argument to result if the loop only hands the value on."""
     path: list[int] = []
     producer, port = result.inputs[0]
-    while body.nodes[producer].op == handles.IDENTITY:
+    seen: set[int] = set()  # a damaged graph may have a cycle
+    while body.nodes[producer].op == handles.IDENTITY and producer not in seen:
+        seen.add(producer)
         path.extend(body.nodes[producer].in_vars)
         producer, port = body.nodes[producer].inputs[0]
     return path if (producer, port) == (argument, 0) else None
@@ -247,9 +271,16 @@ def _pinned_in_main_graph(source: ir.GraphSource, scope: ir.Scope) -> Iterator[t
                 yield var, "a model input"
     for names, reason in ((source.feeds, "a model input"), (source.fetches, "a model output")):
         for tensor in sorted(names):
-            name, _, port = tensor.partition(":")
+            name, _, digits = tensor.partition(":")
             node = index_of[name]
-            if int(port or 0) < len(node.out_vars):
-                var = node.out_vars[int(port or 0)]
-                if var != ir.NO_VAR:
-                    yield var, reason
+            port = build.port_number(digits or "0")
+            if node.known and not node.out_vars:
+                continue  # an op that is run for its effect, such as a SavedModel's init op
+            if port is None or (node.known and port >= len(node.out_vars)):
+                raise errors.InputError(
+                    f"`{tensor}` is named as {reason}, but the node has {len(node.out_vars)} "
+                    "outputs",
+                    node=name,
+                )
+            if port < len(node.out_vars) and node.out_vars[port] != ir.NO_VAR:
+                yield node.out_vars[port], reason

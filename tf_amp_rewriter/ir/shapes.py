@@ -8,6 +8,7 @@ from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops.attrs import attr_of
 
 Shape = tuple[int | None, ...] | None
+_HAND_ON = ("Identity", "Enter")
 
 
 def input_shapes(scope: ir.Scope, node: ir.Node) -> tuple[Shape, ...]:
@@ -19,16 +20,20 @@ def input_shapes(scope: ir.Scope, node: ir.Node) -> tuple[Shape, ...]:
 
 
 def _output_shape(scope: ir.Scope, producer: int, port: int) -> Shape:
-    node = scope.nodes[producer]
-    if node.proto is None:
-        return None
-    attr = node.proto.attr
-    if node.op == "Const":
-        return _dims(attr_of(node.proto, "value").tensor.tensor_shape)
-    if "_output_shapes" in attr and port < len(attr["_output_shapes"].list.shape):
-        return _dims(attr["_output_shapes"].list.shape[port])
-    if node.op == "Identity" or node.op == "Enter":
-        return _output_shape(scope, *node.inputs[0])
+    seen: set[int] = set()  # a damaged graph may have a cycle
+    while producer not in seen:
+        seen.add(producer)
+        node = scope.nodes[producer]
+        if node.proto is None:
+            return None
+        attr = node.proto.attr
+        if node.op == "Const":
+            return _dims(attr_of(node.proto, "value").tensor.tensor_shape)
+        if "_output_shapes" in attr and port < len(attr["_output_shapes"].list.shape):
+            return _dims(attr["_output_shapes"].list.shape[port])
+        if node.op not in _HAND_ON or not node.inputs:
+            return None
+        producer, port = node.inputs[0]
     return None
 
 

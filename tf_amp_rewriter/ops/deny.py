@@ -10,6 +10,7 @@ DENY: Final = Category.DENY
 INFER: Final = Category.INFER
 _GROWS: Final = "its result grows so fast that it overflows or magnifies rounding"
 _RSQRT: Final = "it magnifies the rounding of a small argument, and a norm must stay whole"
+_EMPTY: Final = "it fills empty segments with the lowest or highest value of its type"
 _SUMS: Final = "it sums or multiplies many terms in the type of its input"
 _LOSS: Final = "a loss sums exponentials and takes a logarithm"
 _NORM: Final = "it squares its input or its statistics in the type of the data"
@@ -27,7 +28,7 @@ ROWS: Final[tuple[OpRow, ...]] = (
     OpRow("SquaredDifference", DENY, "measured on CPU, TF 2.21", note=_GROWS),
     OpRow("Tan", DENY, "PyTorch float32 list", note=_GROWS),
     # Magnify the error of a small argument; the last step of a norm.
-    OpRow("Rsqrt", DENY, "PyTorch float32 list", note=_RSQRT),
+    OpRow("Rsqrt", DENY, "PyTorch float32 list", note=_RSQRT, safe_on_weights=True),
     # Sum or multiply many terms; half stalls at 2048 and overflows at 65504, bfloat16 stalls at
     # 256.
     OpRow("Cumprod", DENY, "measured on CPU, TF 2.21", note=_SUMS),
@@ -48,6 +49,8 @@ ROWS: Final[tuple[OpRow, ...]] = (
     OpRow("SparseReduceSumSparse", DENY, "as Sum", note=_SUMS),
     OpRow("Sum", DENY, "grappler deny", note=_SUMS),
     OpRow("Sum", INFER, "measured on CPU", dtype="bfloat16", device="cpu", only_if_wanted=True),
+    OpRow("UnsortedSegmentMax", DENY, "TF op docs", note=_EMPTY),
+    OpRow("UnsortedSegmentMin", DENY, "TF op docs", note=_EMPTY),
     OpRow("UnsortedSegmentProd", DENY, "as SegmentSum", note=_SUMS),
     OpRow("UnsortedSegmentSum", DENY, "measured on CPU, TF 2.21", note=_SUMS),
     # Losses: exp, a sum and a logarithm in one.

@@ -83,6 +83,13 @@ class Plan:
         return REMOVE if "" in self.groups else MATRIX_PRODUCT
 
 
+def problem(equation: bytes) -> str:
+    """Returns why the attribute of a node can't be an equation, or an empty string."""
+    if equation.isascii():
+        return ""
+    return f"attribute `equation` is {equation!r}, expected ASCII text"
+
+
 @functools.cache
 def plan(equation: str) -> Plan | None:
     """Returns the plan with the fewest Transposes, then Reshapes; None if no product computes it.

@@ -10,7 +10,6 @@ KEEP: Final = Category.KEEP
 _COMPARES: Final = "a comparison reads its operands as exactly as float32 holds them"
 _STEPS: Final = "a rounded operand moves its result by a whole step"
 _SCATTERS: Final = "it adds up duplicates in the type of its input"
-_EMPTY: Final = "it fills empty segments with the lowest or highest value of its type"
 _POSITIONS: Final = "coordinates, thresholds and sizes lose units in low precision"
 _RESIZES: Final = "its result is float32 whatever its input is"
 _IMAGE: Final = "image and sound processing stays exact"
@@ -77,8 +76,6 @@ ROWS: Final[tuple[OpRow, ...]] = (
     OpRow("TensorScatterAdd", KEEP, "as ScatterNd", note=_SCATTERS),
     OpRow("TensorScatterSub", KEEP, "as ScatterNd", note=_SCATTERS),
     # Fill what got no value with the lowest or highest value of the type.
-    OpRow("UnsortedSegmentMax", KEEP, "TF op docs", note=_EMPTY),
-    OpRow("UnsortedSegmentMin", KEEP, "TF op docs", note=_EMPTY),
     # Coordinates and sizes: half is exact to 2048 only, bfloat16 to 256.
     OpRow(
         "CombinedNonMaxSuppression", KEEP, "TF 2.21 op definition", note=_POSITIONS, positions=True
@@ -133,16 +130,16 @@ ROWS: Final[tuple[OpRow, ...]] = (
     OpRow("SampleDistortedBoundingBoxV2", KEEP, "TF 2.21 kernel registry", note=_IMAGE),
     OpRow("StatelessSampleDistortedBoundingBox", KEEP, "TF 2.21 kernel registry", note=_IMAGE),
     # Angles and geometry: a large angle loses whole turns, and what is turned by it its place.
-    OpRow("Acos", KEEP, "as Sin", note=_ANGLES),
+    OpRow("Acos", KEEP, "as Sin", note=_ANGLES, bounded=True),
     OpRow("Acosh", KEEP, "as Sin", note=_ANGLES),
-    OpRow("Asin", KEEP, "as Sin", note=_ANGLES),
+    OpRow("Asin", KEEP, "as Sin", note=_ANGLES, bounded=True),
     OpRow("Asinh", KEEP, "as Sin", note=_ANGLES),
-    OpRow("Atan", KEEP, "as Sin", note=_ANGLES),
-    OpRow("Atan2", KEEP, "as Sin", note=_ANGLES),
+    OpRow("Atan", KEEP, "as Sin", note=_ANGLES, bounded=True),
+    OpRow("Atan2", KEEP, "as Sin", note=_ANGLES, bounded=True),
     OpRow("Atanh", KEEP, "as Sin", note=_ANGLES),
-    OpRow("Cos", KEEP, "range and spacing of half", note=_ANGLES),
+    OpRow("Cos", KEEP, "range and spacing of half", note=_ANGLES, bounded=True),
     OpRow("Cross", KEEP, "as Sin", note=_ANGLES),
-    OpRow("Sin", KEEP, "range and spacing of half", note=_ANGLES),
+    OpRow("Sin", KEEP, "range and spacing of half", note=_ANGLES, bounded=True),
     # Special functions, which are steep or have poles.
     OpRow("BesselI0", KEEP, "TF 2.21 kernel registry", note=_SPECIAL),
     OpRow("BesselI0e", KEEP, "TF 2.21 kernel registry", note=_SPECIAL),

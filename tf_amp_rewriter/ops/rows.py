@@ -50,6 +50,8 @@ class OpRow:
         only_inside: float32 where its result only leaves the model: probabilities are small, and
             outsiders compare them.
         positions: its float inputs are coordinates or sizes: what computes them stays float32.
+        safe_on_weights: a DENY op that does not taint what it computes from weights alone: a
+            variance with its epsilon is no small argument.
         note: the reason in words for people, for DENY and KEEP rows.
     """
 
@@ -65,4 +67,5 @@ class OpRow:
     only_if_wanted: bool = False
     only_inside: bool = False
     positions: bool = False
+    safe_on_weights: bool = False
     note: str = ""

@@ -30,6 +30,8 @@ HEADINGS: Final = {
     Kind.UNKNOWN_OP.name: "ops that nobody knows",
     Kind.USER.name: "kept by flags or options",
 }
+# They follow from other reasons where there are any.
+_FOLLOWING: Final = (Kind.CONSUMERS.name, Kind.NOTHING_LOW.name, Kind.PINNED.name)
 _UNITS: Final = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
@@ -65,7 +67,8 @@ def _device(report: model.Report) -> str:
 def _why_nothing(report: model.Report) -> str:
     if not report.type_variables_float32:
         return "the model has no float32 computation"
-    counted = collections.Counter(entry.reason for entry in report.type_variables)
+    causes = [entry for entry in report.type_variables if entry.kind not in _FOLLOWING]
+    counted = collections.Counter(entry.reason for entry in causes or report.type_variables)
     top = counted.most_common(TOP_REASONS)
     reasons = "; ".join(f"{reason} ({count} x)" for reason, count in top)
     rest = f"; and {_count(len(counted) - len(top), 'more reason')}" if len(counted) > 3 else ""

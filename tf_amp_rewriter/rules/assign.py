@@ -20,11 +20,9 @@ from tf_amp_rewriter.ops.conditions import CONDITIONS, NodeFacts
 from tf_amp_rewriter.ops.rows import Category, OpRow
 from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.reasons import Kind
-from tf_amp_rewriter.rules import slices
+from tf_amp_rewriter.rules import origins, slices
 from tf_amp_rewriter.rules.rule import Role, Rule
 
-# A smaller constant table saves less than the Cast behind it costs.
-MIN_TABLE_VALUES = 1024
 _FLOATS = (dtypes.DT_FLOAT, dtypes.DT_DOUBLE, dtypes.DT_HALF, dtypes.DT_BFLOAT16)
 
 
@@ -41,13 +39,21 @@ def assign(flow: Flow, options: Options, variable_misfit: VariableMisfit) -> lis
     """
     assigner = _Assigner(flow, options, variable_misfit)
     rules = [assigner.rule(number) for number in range(len(flow.members))]
-    return slices.keep_log_magnitudes(flow, slices.keep_positions(flow, rules))
+    rules = slices.keep_positions(flow, rules)
+    rules = slices.keep_log_magnitudes(flow, rules)
+    rules = slices.keep_singular_probabilities(flow, rules)
+    rules = slices.keep_small_divisors(flow, rules, options.low)
+    return slices.keep_exact_tables(flow, rules)
 
 
 def unused_wishes(flow: Flow, options: Options) -> list[str]:
     """Returns a sentence for every op type and pattern of the user's that matches nothing."""
     ops = {flow.program.node_of(var).op for var in range(len(flow.program.type_vars))}
-    names = {flow.program.node_of(var).name for var in range(len(flow.program.type_vars))}
+    names = {
+        name
+        for var, place in enumerate(flow.program.type_vars)
+        for name in _names(flow.program.scopes[place.scope], flow.program.node_of(var))
+    }
     unused = [
         f"`{flag}` names op `{op}`, which no float32 node of the model has"
         for flag in ("allow_ops", "infer_ops", "clear_ops", "deny_ops")
@@ -95,7 +101,8 @@ class _Assigner:
             for var in self.flow.members[number]
             if self.flow.program.node_of(var).op in handles.TABLE_READERS
         ]
-        if tables:
+        nodes = [self.flow.program.node_of(var) for var in self.flow.members[number]]
+        if tables and all(origins.is_large_variable(node) for node in nodes):
             rule = dataclasses.replace(rule, role=Role.TABLE)
         if number in self.flow.pinned:
             reason = self.flow.pinned[number]
@@ -116,12 +123,17 @@ class _Assigner:
             return dataclasses.replace(rule, eligible=False, kind=Kind.RANGE, detail=misfit)
         return rule
 
-    def is_kept(self, var: int) -> bool:
-        return self.is_kept_node(self.flow.program.node_of(var))
+    def is_named(self, scope: ir.Scope, node: ir.Node) -> bool:
+        """Returns whether a pattern of the user's matches the node's name, or `function/node`."""
+        return any(pattern.search(name) for pattern in self.keep for name in _names(scope, node))
 
-    def is_kept_node(self, node: ir.Node) -> bool:
+    def is_kept(self, var: int) -> bool:
+        scope = self.flow.program.scopes[self.flow.program.type_vars[var].scope]
+        return self.is_kept_node(scope, self.flow.program.node_of(var))
+
+    def is_kept_node(self, scope: ir.Scope, node: ir.Node) -> bool:
         denied = self.wishes.get(node.op) is Category.DENY or self.options.deny_ops == ("*",)
-        return denied or any(pattern.search(node.name) for pattern in self.keep)
+        return denied or self.is_named(scope, node)
 
     def member_rule(self, var: int) -> Rule:
         place = self.flow.program.type_vars[var]
@@ -164,7 +176,8 @@ class _Assigner:
         """A user's Cast: only pairs that provably lose nothing are merged."""
         assert node.proto is not None
         source, target = attr_of(node.proto, "SrcT").type, attr_of(node.proto, "DstT").type
-        if self.is_kept_node(node):
+        scope = self.flow.program.scopes[place.scope]
+        if self.is_kept_node(scope, node):
             return Rule(Category.KEEP, Role.NODE, Kind.USER)
         if place.attr == "SrcT":
             if target == self.low.proto and not attr_of(node.proto, "Truncate").b:
@@ -172,13 +185,25 @@ class _Assigner:
             integer = target not in _FLOATS and target != dtypes.DT_BOOL
             detail = "a Cast to an integer reads it" if integer else "a Cast of the model reads it"
             return Rule(Category.KEEP, Role.NODE, Kind.KEEP, detail, positions=integer)
+        misfit = origins.misfit_of_cast_constant(scope, node, self.low)
+        if misfit:
+            return Rule(Category.KEEP, Role.NODE, Kind.RANGE, misfit, taints=True)
         if source == dtypes.DT_DOUBLE:
             return Rule(Category.KEEP, Role.NODE, Kind.KEEP, "a Cast from float64 gives it")
-        return Rule(Category.CLEAR, Role.CAST_UP, Kind.CLEAR, eligible=True, only_if_wanted=True)
+        is_integer = source not in _FLOATS and source != dtypes.DT_BOOL
+        return Rule(
+            Category.CLEAR,
+            Role.CAST_UP,
+            Kind.CLEAR,
+            eligible=True,
+            taints=self.low == dtypes.HALF and is_integer and origins.is_count(scope, node),
+            only_if_wanted=True,
+        )
 
     def op_rule(self, place: ir.TypeVar, node: ir.Node) -> Rule:
-        row = self.row(node)
-        if any(pattern.search(node.name) for pattern in self.keep):
+        scope = self.flow.program.scopes[place.scope]
+        row = self.row(scope, node)
+        if self.is_named(scope, node):
             return Rule(Category.KEEP, Role.NODE, Kind.USER, "`keep_float32` matches its name")
         if row is None:
             return Rule(Category.KEEP, Role.NODE, Kind.KEEP, f"no rule knows op `{node.op}`")
@@ -188,6 +213,7 @@ class _Assigner:
             Kind[row.category.value],
             row.note,
             taints=row.category is Category.DENY,
+            taints_from_weights=row.category is Category.DENY and not row.safe_on_weights,
             bounded=row.bounded,
             discrete=row.discrete,
             only_if_wanted=row.only_if_wanted,
@@ -195,7 +221,7 @@ class _Assigner:
             positions=row.positions,
         )
         if node.op in self.wishes or self.options.deny_ops == ("*",):
-            rule = dataclasses.replace(rule, detail="the user's list says so")
+            rule = dataclasses.replace(rule, detail="")
             if row.category is Category.DENY:
                 return dataclasses.replace(rule, kind=Kind.USER)
         if row.category in (Category.DENY, Category.KEEP):
@@ -214,11 +240,12 @@ class _Assigner:
             return dataclasses.replace(rule, kind=Kind.CONDITION, detail=refused)
         return dataclasses.replace(rule, eligible=True)
 
-    def row(self, node: ir.Node) -> OpRow | None:
+    def row(self, scope: ir.Scope, node: ir.Node) -> OpRow | None:
         wish = self.wishes.get(node.op)
         if wish is None and self.options.deny_ops == ("*",):
             wish = Category.DENY
-        row = categories.row_for(node.op, self.low, self.options.device)
+        op = origins.effective_op(scope, node)
+        row = categories.row_for(op, self.low, self.options.device)
         if (
             node.op == handles.ENTER
             and node.proto is not None
@@ -241,18 +268,16 @@ class _Assigner:
         return CONDITIONS[row.condition](facts)
 
 
+def _names(scope: ir.Scope, node: ir.Node) -> tuple[str, ...]:
+    return (node.name, f"{scope.name}/{node.name}") if scope.name else (node.name,)
+
+
 def _role(scope: ir.Scope, node: ir.Node) -> Role:
     if node.op in handles.SHAPE_READERS:
         return Role.SHAPE
-    if node.op not in handles.TABLE_READERS:
-        return Role.NODE
-    table = scope.nodes[node.inputs[0][0]]
-    while table.op == handles.IDENTITY:
-        table = scope.nodes[table.inputs[0][0]]
-    if table.op == handles.CONSTANT and table.proto is not None:
-        size = constants.num_values(attr_of(table.proto, "value").tensor)
-        return Role.TABLE if size >= MIN_TABLE_VALUES else Role.NODE
-    return Role.TABLE
+    if node.op in handles.TABLE_READERS and origins.is_large_table(scope, node):
+        return Role.TABLE
+    return Role.NODE
 
 
 def _wishes(options: Options) -> Mapping[str, Category]:

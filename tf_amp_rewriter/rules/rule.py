@@ -43,6 +43,7 @@ class Rule:
         detail: the fact behind `kind`, in words.
         eligible: whether it may become low at all.
         taints: it computes unsafe values.
+        taints_from_weights: it does so even if it computes them from weights alone.
         bounded: its results are never tainted.
         discrete: it never makes anything be rounded.
         only_if_wanted: low only if all consumers want that.
@@ -56,6 +57,7 @@ class Rule:
     detail: str = ""
     eligible: bool = False
     taints: bool = False
+    taints_from_weights: bool = False
     bounded: bool = False
     discrete: bool = False
     only_if_wanted: bool = False

@@ -6,10 +6,25 @@ Both are found backwards from an op; each class is visited once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
+import numpy as np
+
+from tf_amp_rewriter import dtypes
+from tf_amp_rewriter.dtypes import LowPrecision
+from tf_amp_rewriter.ir import constants
+from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
+from tf_amp_rewriter.ops.attrs import attr_of
+from tf_amp_rewriter.ops.exactness import (
+    DIVISIONS,
+    EXACT_READERS,
+    GUARDS,
+    PROBABILITIES,
+    ROOTS,
+    SINGULAR,
+)
 from tf_amp_rewriter.ops.front_ends import LINEAR, LOGARITHMS, MAGNITUDES
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.reasons import Kind
@@ -27,7 +42,7 @@ def keep_positions(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
         roots,
         lambda source: rules[source].role in _WEIGHTS or rules[source].category is Category.ALLOW,
     ):
-        _keep(result, number, Kind.POSITION, "it decides a size or index")
+        _keep(result, number, Kind.POSITION, "")
     return result
 
 
@@ -63,15 +78,137 @@ def keep_log_magnitudes(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
     return result
 
 
-def _upstream(flow: Flow, roots: Sequence[int], stops: Callable[[int], bool]) -> Iterator[int]:
-    """Yields the classes that `roots` read, directly or through others, up to those that stop."""
-    stack, seen = list(roots), set(roots)
+def keep_singular_probabilities(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
+    """Keeps float32 what lies between a bounded function and a logarithm or reciprocal of it.
+
+    log(1 - sigmoid(x)) is -9 at x = 9 in float32, and minus infinity where 1 - sigmoid(9) is 0.
+    """
+    roots = {number: _singular_inputs(flow, number) for number in range(len(rules))}
+    starts = [s for inputs in roots.values() for s in inputs if rules[s].role not in _WEIGHTS]
+    part = set(starts) | set(
+        _upstream(
+            flow,
+            starts,
+            lambda source: (
+                rules[source].role in _WEIGHTS
+                or rules[source].category not in (Category.INFER, Category.CLEAR)
+            ),
+            lambda source: bool(_ops(flow, source) & PROBABILITIES),
+        )
+    )
+    ends = [number for number in part if _ops(flow, number) & PROBABILITIES]
+    singular = {number for number, inputs in roots.items() if inputs}
+    result = list(rules)
+    for number in _downstream(flow, ends, part | singular):
+        detail = "a logarithm or reciprocal of it would magnify its rounding"
+        _keep(result, number, Kind.CONDITION, detail)
+    return result
+
+
+def keep_small_divisors(flow: Flow, rules: Sequence[Rule], low: LowPrecision) -> list[Rule]:
+    """Keeps float32 the constants that guard a division or logarithm and would partly become 0.
+
+    0 / (0 + epsilon) is 0 in float32, and not a number where one epsilon of a vector is 0.
+    """
+    starts = {
+        start
+        for number in range(len(rules))
+        for start in _singular_inputs(flow, number, SINGULAR | ROOTS)
+    }
+    guards = starts | set(
+        _upstream(
+            flow,
+            list(starts),
+            lambda source: (
+                rules[source].role is not Role.CONSTANT and not _ops(flow, source) <= GUARDS
+            ),
+        )
+    )
+    result = list(rules)
+    for number in guards:
+        if rules[number].role is Role.CONSTANT and rules[number].eligible:
+            node = flow.program.node_of(flow.members[number][0])
+            assert node.proto is not None
+            values = constants.values(attr_of(node.proto, "value").tensor)
+            if np.any((dtypes.round_to(values, low) == 0) & (values != 0)):
+                detail = f"holds a divisor that {low.name} would make 0"
+                _keep(result, number, Kind.RANGE, detail)
+    return result
+
+
+def keep_exact_tables(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
+    """Keeps float32 the tables whose rows only ops read that need exact values."""
+    result = list(rules)
+    for number, rule in enumerate(rules):
+        if rule.role is not Role.TABLE or not rule.eligible:
+            continue
+        readers = _readers_behind_clear(flow, rules, number)
+        if readers and all(rules[r].positions or _ops(flow, r) <= EXACT_READERS for r in readers):
+            _keep(result, number, Kind.CONDITION, "all that reads it needs its exact values")
+    return result
+
+
+def _readers_behind_clear(flow: Flow, rules: Sequence[Rule], number: int) -> set[int]:
+    """Returns the classes that read `number`, seen through CLEAR ops."""
+    readers: set[int] = set()
+    stack, seen = [number], {number}
+    while stack:
+        for reader in flow.readers[stack.pop()]:
+            if rules[reader].category is not Category.CLEAR or reader in flow.pinned:
+                readers.add(reader)
+            elif reader not in seen:
+                seen.add(reader)
+                stack.append(reader)
+    return readers
+
+
+def _singular_inputs(flow: Flow, number: int, singular: Collection[str] = SINGULAR) -> list[int]:
+    """Returns the classes of which the op of `number` is a logarithm or a reciprocal."""
+    if len(flow.members[number]) != 1:
+        return []
+    place = flow.program.type_vars[flow.members[number][0]]
+    scope = flow.program.scopes[place.scope]
+    node = scope.nodes[place.node]
+    if node.op in singular:
+        return list(flow.sources[number])
+    if node.op not in DIVISIONS:
+        return []
+    producer, port = node.inputs[1]
+    source = scope.nodes[producer]
+    var = source.out_vars[port if source.known else 0]
+    return [flow.class_of[var]] if var != ir.NO_VAR else []
+
+
+def _downstream(flow: Flow, ends: Sequence[int], part: Collection[int]) -> Iterator[int]:
+    """Yields `ends` and what reads them within `part`."""
+    stack, seen = list(ends), set(ends)
+    while stack:
+        number = stack.pop()
+        yield number
+        for reader in flow.readers[number]:
+            if reader in part and reader not in seen:
+                seen.add(reader)
+                stack.append(reader)
+
+
+def _upstream(
+    flow: Flow,
+    roots: Sequence[int],
+    stops: Callable[[int], bool],
+    ends: Callable[[int], bool] = lambda _: False,
+) -> Iterator[int]:
+    """Yields the classes that `roots` read, directly or through others.
+
+    Those that stop are left out, with all behind them; those that end the search are its last.
+    """
+    stack, seen = [root for root in roots if not ends(root)], set(roots)
     while stack:
         for source in flow.sources[stack.pop()]:
             if source not in seen and not stops(source):
                 seen.add(source)
-                stack.append(source)
                 yield source
+                if not ends(source):
+                    stack.append(source)
 
 
 def _ops(flow: Flow, number: int) -> frozenset[str]:

@@ -1,0 +1,82 @@
+"""Where a node's inputs come from, as far as rules depend on it."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+from tensorflow.python.framework import tensor_util
+
+from tf_amp_rewriter import dtypes
+from tf_amp_rewriter.dtypes import LowPrecision
+from tf_amp_rewriter.ir import constants
+from tf_amp_rewriter.ir import program as ir
+from tf_amp_rewriter.ops import handles
+from tf_amp_rewriter.ops.attrs import attr_of
+from tf_amp_rewriter.ops.exactness import COUNTS, OF_ONE_TENSOR
+
+# A smaller table saves less than the Cast behind it costs.
+MIN_TABLE_VALUES: Final = 1024
+# A size is made of a few integer ops; what is farther away is something else.
+MAX_COUNT_STEPS: Final = 64
+
+
+def origin(scope: ir.Scope, producer: int, port: int) -> tuple[int, int]:
+    """Returns the output that an input gets through Identity ops."""
+    while scope.nodes[producer].op == handles.IDENTITY:
+        producer, port = scope.nodes[producer].inputs[0]
+    return producer, port
+
+
+def effective_op(scope: ir.Scope, node: ir.Node) -> str:
+    """Returns what the op amounts to: a product of a tensor with itself is a square."""
+    if node.op not in OF_ONE_TENSOR or len(node.inputs) != 2 or node.proto is None:
+        return node.op
+    terms = attr_of(node.proto, "equation").s.partition(b"->")[0].split(b",")
+    left, right = (origin(scope, *source) for source in node.inputs)
+    return OF_ONE_TENSOR[node.op] if left == right and terms[0] == terms[-1] else node.op
+
+
+def is_large_table(scope: ir.Scope, node: ir.Node) -> bool:
+    """Returns whether the table that a gather reads is no small constant."""
+    table = scope.nodes[origin(scope, *node.inputs[0])[0]]
+    if table.op == handles.CONSTANT and table.proto is not None:
+        size = constants.num_values(attr_of(table.proto, "value").tensor)
+        return size >= MIN_TABLE_VALUES
+    return True
+
+
+def is_large_variable(handle: ir.Node) -> bool:
+    """Returns whether a variable, as far as its handle tells, is large for a table."""
+    if handle.proto is None or "shape" not in handle.proto.attr:
+        return True
+    shape = attr_of(handle.proto, "shape").shape
+    sizes = [dim.size for dim in shape.dim]
+    return shape.unknown_rank or min(sizes, default=0) < 0 or math.prod(sizes) >= MIN_TABLE_VALUES
+
+
+def misfit_of_cast_constant(scope: ir.Scope, cast: ir.Node, low: LowPrecision) -> str:
+    """Returns why a constant that `cast` reads does not fit `low`, or an empty string."""
+    producer = scope.nodes[origin(scope, *cast.inputs[0])[0]]
+    if producer.op != handles.CONSTANT or producer.proto is None:
+        return ""
+    values = tensor_util.MakeNdarray(attr_of(producer.proto, "value").tensor)
+    if values.dtype.kind not in "iuf":
+        return ""
+    with np.errstate(over="ignore"):
+        return dtypes.misfit(values.astype(np.float32), low)
+
+
+def is_count(scope: ir.Scope, cast: ir.Node) -> bool:
+    """Returns whether the integers that `cast` reads are made of sizes or positions."""
+    stack, seen = [cast.inputs[0][0]], {cast.inputs[0][0]}
+    while stack and len(seen) < MAX_COUNT_STEPS:
+        node = scope.nodes[stack.pop()]
+        if node.op in COUNTS:
+            return True
+        for (producer, _), dtype in zip(node.inputs, node.in_types, strict=True):
+            if producer not in seen and dtype in (dtypes.DT_INT32, dtypes.DT_INT64):
+                seen.add(producer)
+                stack.append(producer)
+    return False
