@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from tf_amp_rewriter.dtypes import DT_RESOURCE
-from tf_amp_rewriter.ir import calls, op_defs
+from tf_amp_rewriter.ir import calls, op_defs, reach
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.union import UnionFind
 from tf_amp_rewriter.ops import calls as call_table
@@ -75,15 +75,6 @@ def find(program: ir.Program, links: Links) -> list[Variable]:
     return list(search.variables())
 
 
-def consumers_of(scope: ir.Scope) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Returns (node, port) -> (node, input) of all that read it."""
-    readers = collections.defaultdict(list)
-    for index, node in enumerate(scope.nodes):
-        for position, source in enumerate(node.inputs):
-            readers[source].append((index, position))
-    return readers
-
-
 @dataclasses.dataclass
 class _Group:
     """What is known so far of one variable."""
@@ -111,7 +102,7 @@ class _Search:
         }
         self.readers: dict[int, dict[tuple[int, int], list[tuple[int, int]]]] = {}
         self.slots = frozenset(links.slots)
-        self.running = [_ancestors_of_fetches(program, g) for g in range(len(program.graphs))]
+        self.running = [reach.ancestors_of_fetches(program, g) for g in range(len(program.graphs))]
 
     def token(self, key: object) -> int:
         if key not in self.tokens:
@@ -246,7 +237,7 @@ class _Search:
 
     def readers_in(self, scope: int) -> dict[tuple[int, int], list[tuple[int, int]]]:
         if scope not in self.readers:
-            self.readers[scope] = consumers_of(self.program.scopes[scope])
+            self.readers[scope] = reach.consumers_of(self.program.scopes[scope])
         return self.readers[scope]
 
     def follow_to_save(self, source: Port, place: tuple[int, int], position: int) -> None:
@@ -388,21 +379,3 @@ def _constant_strings(
 def _takes_reference(op: str) -> bool:
     op_def = op_defs.registered(op)
     return op_def is None or any(arg.is_ref for arg in op_def.input_arg)
-
-
-def _ancestors_of_fetches(program: ir.Program, graph: int) -> frozenset[int]:
-    """Returns the nodes of the main graph that run when a signature runs."""
-    scope = next(s for s in program.scopes if s.graph == graph and s.function < 0)
-    index_of = {node.name: i for i, node in enumerate(scope.nodes)}
-    stack = [index_of[name.partition(":")[0]] for name in program.graphs[graph].fetches]
-    seen: set[int] = set(stack)
-    while stack:
-        node = scope.nodes[stack.pop()]
-        before = [producer for producer, _ in node.inputs]
-        if node.proto is not None:
-            before += [index_of[r[1:]] for r in node.proto.input if r.startswith("^")]
-        for index in before:
-            if index not in seen:
-                seen.add(index)
-                stack.append(index)
-    return frozenset(seen)

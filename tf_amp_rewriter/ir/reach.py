@@ -1,0 +1,34 @@
+"""Who reads what in a scope, and which nodes run when a signature runs."""
+
+from __future__ import annotations
+
+import collections
+
+from tf_amp_rewriter.ir import program as ir
+
+
+def consumers_of(scope: ir.Scope) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """Returns (node, port) -> (node, input) of all that read it."""
+    readers = collections.defaultdict(list)
+    for index, node in enumerate(scope.nodes):
+        for position, source in enumerate(node.inputs):
+            readers[source].append((index, position))
+    return readers
+
+
+def ancestors_of_fetches(program: ir.Program, graph: int) -> frozenset[int]:
+    """Returns the nodes of the main graph that run when a signature runs."""
+    scope = next(s for s in program.scopes if s.graph == graph and s.function < 0)
+    index_of = {node.name: i for i, node in enumerate(scope.nodes)}
+    stack = [index_of[name.partition(":")[0]] for name in program.graphs[graph].fetches]
+    seen: set[int] = set(stack)
+    while stack:
+        node = scope.nodes[stack.pop()]
+        before = [producer for producer, _ in node.inputs]
+        if node.proto is not None:
+            before += [index_of[r[1:]] for r in node.proto.input if r.startswith("^")]
+        for index in before:
+            if index not in seen:
+                seen.add(index)
+                stack.append(index)
+    return frozenset(seen)
