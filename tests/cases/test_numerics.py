@@ -1,4 +1,4 @@
-"""Cases C11 to C26 of shared/cases.md that the pass must get right on a frozen graph.
+"""Cases C11 to C26 from the field that the pass must get right on a frozen graph.
 
 Each graph computes what matters behind a contraction, so that something is low, and its result is
 compared with the number in the case. TOLERANCE is the one that cases.md sets, relative to the range

@@ -1,4 +1,4 @@
-"""Cases C35, C36, C38 and C39 of shared/cases.md: the user's wishes, names, ranges of constants."""
+"""Cases C35, C36, C38 and C39 from the field: the user's wishes, names, ranges of constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases C29 to C32 of shared/cases.md on frozen graphs; whole-model tests have the variables."""
+"""Cases C29 to C32 from the field on frozen graphs; whole-model tests have the variables."""
 
 from __future__ import annotations
 

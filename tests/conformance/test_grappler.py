@@ -1,4 +1,4 @@
-"""Grappler's C++ cases (GA-*) and oracle facts (OF-*) of shared/conformance.md 3.1,grappler.md 2.7.
+"""Grappler's C++ cases (GA-*) and oracle facts (OF-*), in our words.
 
 Where a case starts from a constant, a placeholder stands here: in our pass a constant and all that
 is computed from constants alone is free, and nothing would be left to decide. So x costs one Cast

@@ -1,4 +1,4 @@
-"""TVM's cases: Relay's pass (TR-*) and Relax's (TX-*), from shared/conformance.md 3.3 and 3.4.
+"""TVM's cases: Relay's pass (TR-*) and Relax's (TX-*), in our words.
 
 Weights are constants here and cost no Cast. The results stay float32 (Relay's "keep output dtype",
 Relax's rule for function outputs). TX follows column B: contractions have low outputs.
