@@ -248,7 +248,8 @@ def _to_c(array: Array, dtype: int) -> ctypes.c_void_p:
     is_string = dtype == tf.string.as_datatype_enum
     shape = (ctypes.c_int64 * array.ndim)(*array.shape)
     if not is_string:
-        array = np.ascontiguousarray(array, tf.as_dtype(dtype).as_numpy_dtype)
+        # not `ascontiguousarray`, which makes a scalar a vector of one
+        array = np.asarray(array, tf.as_dtype(dtype).as_numpy_dtype, order="C")
     size = _STRING_BYTES * array.size if is_string else array.nbytes
     tensor = _pointer(library.TF_AllocateTensor(dtype, shape, array.ndim, size))
     start = library.TF_TensorData(tensor)

@@ -1,7 +1,7 @@
 """TensorFlow's own grappler pass as an oracle, in a process of its own.
 
 The pass reads its environment variables once, before TensorFlow is first used; and it needs the
-GPU kernels that the GPU build of TensorFlow registers even on a machine without a GPU (see
+GPU kernels that the GPU build of TensorFlow registers even on a machine without a GPU (read in
 grappler's own sources). So it runs in a worker that is started with these variables and answers one
 MetaGraphDef after the other, on its standard input and output. This file is both ends.
 """
