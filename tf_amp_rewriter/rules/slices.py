@@ -56,25 +56,18 @@ def keep_log_magnitudes(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
     off by 2.6 % of their range in half without this, and by 0.13 % with it.
     """
     front_end = LINEAR | MAGNITUDES
+
+    def stops(source: int) -> bool:
+        is_linear = rules[source].category is Category.ALLOW or _ops(flow, source) <= front_end
+        return rules[source].role in _WEIGHTS or not is_linear
+
     roots = [number for number in range(len(rules)) if _ops(flow, number) <= LOGARITHMS]
+    part = {*roots, *_upstream(flow, roots, stops)}
+    powers = [number for number in part if _ops(flow, number) & MAGNITUDES]
     result = list(rules)
-    for root in roots:
-        part = list(
-            _upstream(
-                flow,
-                [root],
-                lambda source: (
-                    rules[source].role in _WEIGHTS
-                    or not (
-                        rules[source].category is Category.ALLOW or _ops(flow, source) <= front_end
-                    )
-                ),
-            )
-        )
-        if any(_ops(flow, number) & MAGNITUDES for number in part):
-            for number in part:
-                detail = "a logarithm of a power of it would magnify the rounding of small values"
-                _keep(result, number, Kind.CONDITION, detail)
+    for number in {*_upstream(flow, powers, stops), *_downstream(flow, powers, part)}:
+        detail = "a logarithm of a power of it would magnify the rounding of small values"
+        _keep(result, number, Kind.CONDITION, detail)
     return result
 
 
