@@ -8,7 +8,6 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent import futures
 from pathlib import Path
 
 from google.protobuf import text_format
@@ -56,15 +55,10 @@ def rewrite_saved_model(
         links = object_graph.links(model)
         rewritten = _rewrite(build.program(graphs), links, options, model.checkpoint)
         edited = rewritten.edited
+        report = _checked(graphs, rewritten, options, model.checkpoint)
         proto = _edited_proto(model, edited, options)
         with publish.staging_beside(destination) as staging:
-            # The disk works on the one while TensorFlow's importer works on the other.
-            with futures.ThreadPoolExecutor(max_workers=1) as pool:
-                writing = pool.submit(
-                    writer.write, source, staging, proto, model.checkpoint, edited.conversions
-                )
-                report = _checked(graphs, rewritten, options, model.checkpoint)
-                writing.result()
+            writer.write(source, staging, proto, model.checkpoint, edited.conversions)
             publish.publish(staging, destination, options.overwrite)
     elapsed_s = time.perf_counter() - start
     return reports.with_places(report, str(source), str(destination), elapsed_s)

@@ -203,8 +203,8 @@ class _ScopeBuilder:
         return ir.Node(result.name, ir.RETVAL, None, inputs, (ref,), (var,), (), (), (result.type,))
 
     def node(self, index: int, proto: node_def_pb2.NodeDef) -> ir.Node:
-        refs = tuple(ref for ref in proto.input if not ref.startswith("^"))
-        inputs = tuple(self.resolve(proto.name, ref) for ref in refs)
+        refs = tuple([ref for ref in proto.input if not ref.startswith("^")])
+        inputs = tuple([self.resolve(proto.name, ref) for ref in refs])
         for ref in proto.input[len(refs) :]:
             self.resolve(proto.name, ref)
         ports = self.ports[index]
@@ -228,11 +228,11 @@ class _ScopeBuilder:
             proto,
             inputs,
             refs,
-            tuple(seen[a, i] if dt == DT_FLOAT else ir.NO_VAR for dt, a, i in in_ports),
-            tuple(seen[a, i] if dt == DT_FLOAT else ir.NO_VAR for dt, a, i in out_ports),
-            tuple(dtype for dtype, _, _ in out_ports),
-            tuple(dtype for dtype, _, _ in in_ports),
-            tuple((attr, position, var) for (attr, position), var in seen.items()),
+            tuple([seen[a, i] if dt == DT_FLOAT else ir.NO_VAR for dt, a, i in in_ports]),
+            tuple([seen[a, i] if dt == DT_FLOAT else ir.NO_VAR for dt, a, i in out_ports]),
+            tuple([dtype for dtype, _, _ in out_ports]),
+            tuple([dtype for dtype, _, _ in in_ports]),
+            tuple([(attr, position, var) for (attr, position), var in seen.items()]),
         )
 
     def unknown_node(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 
+from tf_amp_rewriter.ir import op_defs
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import calls as table
 from tf_amp_rewriter.ops.attrs import attr_of
@@ -48,9 +50,11 @@ def other_functions(node: ir.Node) -> Iterator[str]:
     """Yields the names of functions that `node` names in any other way."""
     if node.proto is None:
         return
+    yield node.op
+    if not _may_name_functions(node.op):
+        return
     row = table.CALLS.get(node.op)
     known = (*row.functions, row.function_list) if row else ()
-    yield node.op
     for name, value in node.proto.attr.items():
         if name in known:
             continue
@@ -59,3 +63,10 @@ def other_functions(node: ir.Node) -> Iterator[str]:
             yield value.func.name
         elif kind == "list":
             yield from (func.name for func in value.list.func)
+
+
+@functools.cache
+def _may_name_functions(op: str) -> bool:
+    """Returns whether the definition of `op` has a function attribute, or nobody knows it."""
+    op_def = op_defs.registered(op)
+    return op_def is None or any(a.type in ("func", "list(func)") for a in op_def.attr)

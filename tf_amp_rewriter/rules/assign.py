@@ -39,11 +39,12 @@ def assign(flow: Flow, options: Options, variable_misfit: VariableMisfit) -> lis
     """
     assigner = _Assigner(flow, options, variable_misfit)
     rules = [assigner.rule(number) for number in range(len(flow.members))]
+    ops = slices.ops_of(flow)
     rules = slices.keep_positions(flow, rules)
-    rules = slices.keep_log_magnitudes(flow, rules)
-    rules = slices.keep_singular_probabilities(flow, rules)
-    rules = slices.keep_small_divisors(flow, rules, options.low)
-    return slices.keep_exact_tables(flow, rules)
+    rules = slices.keep_log_magnitudes(flow, ops, rules)
+    rules = slices.keep_singular_probabilities(flow, ops, rules)
+    rules = slices.keep_small_divisors(flow, ops, rules, options.low)
+    return slices.keep_exact_tables(flow, ops, rules)
 
 
 def unused_wishes(flow: Flow, options: Options) -> list[str]:

@@ -30,6 +30,7 @@ from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.reasons import Kind
 from tf_amp_rewriter.rules.rule import Role, Rule
 
+Ops = Sequence[frozenset[str]]  # op types, by class
 _WEIGHTS: Final = (Role.CONSTANT, Role.CAPTURED, Role.VARIABLE)
 
 
@@ -46,7 +47,7 @@ def keep_positions(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
     return result
 
 
-def keep_log_magnitudes(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
+def keep_log_magnitudes(flow: Flow, ops: Ops, rules: Sequence[Rule]) -> list[Rule]:
     """Keeps float32 the linear front-end of a log spectrum.
 
     A contraction rounds relative to its largest values; the logarithm of a power makes its smallest
@@ -58,12 +59,12 @@ def keep_log_magnitudes(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
     front_end = LINEAR | MAGNITUDES
 
     def stops(source: int) -> bool:
-        is_linear = rules[source].category is Category.ALLOW or _ops(flow, source) <= front_end
+        is_linear = rules[source].category is Category.ALLOW or ops[source] <= front_end
         return rules[source].role in _WEIGHTS or not is_linear
 
-    roots = [number for number in range(len(rules)) if _ops(flow, number) <= LOGARITHMS]
+    roots = [number for number in range(len(rules)) if ops[number] <= LOGARITHMS]
     part = {*roots, *_upstream(flow, roots, stops)}
-    powers = [number for number in part if _ops(flow, number) & MAGNITUDES]
+    powers = [number for number in part if ops[number] & MAGNITUDES]
     result = list(rules)
     for number in {*_upstream(flow, powers, stops), *_downstream(flow, powers, part)}:
         detail = "a logarithm of a power of it would magnify the rounding of small values"
@@ -71,12 +72,12 @@ def keep_log_magnitudes(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
     return result
 
 
-def keep_singular_probabilities(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
+def keep_singular_probabilities(flow: Flow, ops: Ops, rules: Sequence[Rule]) -> list[Rule]:
     """Keeps float32 what lies between a bounded function and a logarithm or reciprocal of it.
 
     log(1 - sigmoid(x)) is -9 at x = 9 in float32, and minus infinity where 1 - sigmoid(9) is 0.
     """
-    roots = {number: _singular_inputs(flow, number) for number in range(len(rules))}
+    roots = {number: _singular_inputs(flow, ops, number) for number in range(len(rules))}
     starts = [s for inputs in roots.values() for s in inputs if rules[s].role not in _WEIGHTS]
     part = set(starts) | set(
         _upstream(
@@ -86,10 +87,10 @@ def keep_singular_probabilities(flow: Flow, rules: Sequence[Rule]) -> list[Rule]
                 rules[source].role in _WEIGHTS
                 or rules[source].category not in (Category.INFER, Category.CLEAR)
             ),
-            lambda source: bool(_ops(flow, source) & PROBABILITIES),
+            lambda source: bool(ops[source] & PROBABILITIES),
         )
     )
-    ends = [number for number in part if _ops(flow, number) & PROBABILITIES]
+    ends = [number for number in part if ops[number] & PROBABILITIES]
     singular = {number for number, inputs in roots.items() if inputs}
     result = list(rules)
     for number in _downstream(flow, ends, part | singular):
@@ -98,7 +99,9 @@ def keep_singular_probabilities(flow: Flow, rules: Sequence[Rule]) -> list[Rule]
     return result
 
 
-def keep_small_divisors(flow: Flow, rules: Sequence[Rule], low: LowPrecision) -> list[Rule]:
+def keep_small_divisors(
+    flow: Flow, ops: Ops, rules: Sequence[Rule], low: LowPrecision
+) -> list[Rule]:
     """Keeps float32 the constants that guard a division or logarithm and would partly become 0.
 
     0 / (0 + epsilon) is 0 in float32, and not a number where one epsilon of a vector is 0.
@@ -106,15 +109,13 @@ def keep_small_divisors(flow: Flow, rules: Sequence[Rule], low: LowPrecision) ->
     starts = {
         start
         for number in range(len(rules))
-        for start in _singular_inputs(flow, number, SINGULAR | ROOTS)
+        for start in _singular_inputs(flow, ops, number, SINGULAR | ROOTS)
     }
     guards = starts | set(
         _upstream(
             flow,
             list(starts),
-            lambda source: (
-                rules[source].role is not Role.CONSTANT and not _ops(flow, source) <= GUARDS
-            ),
+            lambda source: rules[source].role is not Role.CONSTANT and not ops[source] <= GUARDS,
         )
     )
     result = list(rules)
@@ -129,14 +130,14 @@ def keep_small_divisors(flow: Flow, rules: Sequence[Rule], low: LowPrecision) ->
     return result
 
 
-def keep_exact_tables(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
+def keep_exact_tables(flow: Flow, ops: Ops, rules: Sequence[Rule]) -> list[Rule]:
     """Keeps float32 the tables whose rows only ops read that need exact values."""
     result = list(rules)
     for number, rule in enumerate(rules):
         if rule.role is not Role.TABLE or not rule.eligible:
             continue
         readers = _readers_behind_clear(flow, rules, number)
-        if readers and all(rules[r].positions or _ops(flow, r) <= EXACT_READERS for r in readers):
+        if readers and all(rules[r].positions or ops[r] <= EXACT_READERS for r in readers):
             _keep(result, number, Kind.CONDITION, "all that reads it needs its exact values")
     return result
 
@@ -155,9 +156,11 @@ def _readers_behind_clear(flow: Flow, rules: Sequence[Rule], number: int) -> set
     return readers
 
 
-def _singular_inputs(flow: Flow, number: int, singular: Collection[str] = SINGULAR) -> list[int]:
+def _singular_inputs(
+    flow: Flow, ops: Ops, number: int, singular: frozenset[str] = SINGULAR
+) -> list[int]:
     """Returns the classes of which the op of `number` is a logarithm or a reciprocal."""
-    if len(flow.members[number]) != 1:
+    if not ops[number] <= singular | DIVISIONS or len(flow.members[number]) != 1:
         return []
     place = flow.program.type_vars[flow.members[number][0]]
     scope = flow.program.scopes[place.scope]
@@ -204,8 +207,15 @@ def _upstream(
                     stack.append(source)
 
 
-def _ops(flow: Flow, number: int) -> frozenset[str]:
-    return frozenset(flow.program.node_of(var).op for var in flow.members[number])
+def ops_of(flow: Flow) -> list[frozenset[str]]:
+    """Returns the op types of each class."""
+    known: dict[str, frozenset[str]] = {}
+    return [
+        frozenset(flow.program.node_of(var).op for var in members)
+        if len(members) > 1
+        else known.setdefault(op := flow.program.node_of(members[0]).op, frozenset({op}))
+        for members in flow.members
+    ]
 
 
 def _keep(rules: list[Rule], number: int, kind: Kind, detail: str) -> None:
