@@ -15,7 +15,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tf_amp_rewriter import classify, errors
-from tf_amp_rewriter.ir import build, check, variables
+from tf_amp_rewriter.ir import build, check, op_defs, variables
 from tf_amp_rewriter.ir import flow as flows
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.options import Options
@@ -270,4 +270,6 @@ def _unread(graph_def: graph_pb2.GraphDef) -> list[str]:
 
 
 def _last_names(graph_def: graph_pb2.GraphDef) -> str:
-    return ", ".join(f"`{node.name}`" for node in graph_def.node[-3:])
+    op_def_of = op_defs.registered
+    named = [n.name for n in graph_def.node if (d := op_def_of(n.op)) is None or d.output_arg]
+    return ", ".join(f"`{name}`" for name in named[-3:])

@@ -12,7 +12,7 @@ from tf_amp_rewriter.ops import categories, handles
 from tf_amp_rewriter.ops.attrs import attr_of
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.options import Options
-from tf_amp_rewriter.reasons import NO_CAUSE, Decision, Decisions
+from tf_amp_rewriter.reasons import NO_CAUSE, Decision, Decisions, Kind
 from tf_amp_rewriter.report import model, words
 from tf_amp_rewriter.rewrite.apply import Edited
 from tf_amp_rewriter.saved_model.checkpoint import Checkpoint
@@ -71,7 +71,7 @@ def _type_variables(
             attribute=place.attr if place.index < 0 else f"{place.attr}[{place.index}]",
             precision=options.dtype if decision.low else "float32",
             kind=decision.kind.name,
-            reason=_sentence(flow, decision),
+            reason=_sentence(flow, decisions, decision),
             cause=_cause(flow, decision),
         )
 
@@ -84,11 +84,16 @@ def _is_contraction(op: str, options: Options) -> bool:
 def _cause(flow: Flow, decision: Decision) -> str:
     if decision.cause == NO_CAUSE:
         return ""
-    return flow.program.node_of(flow.members[decision.cause][0]).name
+    program, var = flow.program, flow.members[decision.cause][0]
+    scope = program.scopes[program.type_vars[var].scope].name
+    node = program.node_of(var).name
+    return f"{scope}/{node}" if scope else node
 
 
-def _sentence(flow: Flow, decision: Decision) -> str:
-    return words.sentence(decision.kind, decision.detail, _cause(flow, decision))
+def _sentence(flow: Flow, decisions: Decisions, decision: Decision) -> str:
+    is_users = decision.cause != NO_CAUSE and decisions[decision.cause].kind is Kind.USER
+    detail = words.OF_A_DENIED_OP if is_users else decision.detail
+    return words.sentence(decision.kind, detail, _cause(flow, decision))
 
 
 def _variables(
@@ -106,7 +111,7 @@ def _variables(
                 precision=options.dtype if decision.low else "float32",
                 bytes_before=entry.size,
                 bytes_after=entry.size // 2 if decision.low else entry.size,
-                reason=_sentence(flow, decision),
+                reason=_sentence(flow, decisions, decision),
             )
 
 
@@ -125,7 +130,7 @@ def _constants(
             low_bytes = count * _LOW_BYTES if is_converted or is_copied else 0
             float_bytes = 0 if is_converted else count * _FLOAT_BYTES
             decision = decisions[flow.class_of[node.out_vars[0]]]
-            reason = _sentence(flow, decision)
+            reason = _sentence(flow, decisions, decision)
             if is_copied:
                 reason = "both float32 and low precision ops read it, so it exists twice"
             yield model.WeightReport(

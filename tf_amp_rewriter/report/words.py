@@ -24,9 +24,18 @@ _SENTENCES = {
     Kind.ISLAND: "lowering it alone would cost more than it saves",
 }
 
+OF_A_DENIED_OP = "it reads what an op computed that the user denied"
 # Of these the detail, where there is one, says it all.
 _TOLD_BY_DETAIL = frozenset(
-    {Kind.CONDITION, Kind.CONSUMERS, Kind.DENY, Kind.KEEP, Kind.NO_KERNEL, Kind.PINNED}
+    {
+        Kind.CONDITION,
+        Kind.CONSUMERS,
+        Kind.DENY,
+        Kind.KEEP,
+        Kind.NO_KERNEL,
+        Kind.PINNED,
+        Kind.TAINTED,
+    }
 )
 
 
