@@ -14,9 +14,8 @@ from tf_amp_rewriter.ir.flow import Flow
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.reasons import NO_CAUSE, Decision, Decisions, Kind
 from tf_amp_rewriter.rules import free as free_values
-from tf_amp_rewriter.rules.rule import Role, Rule
+from tf_amp_rewriter.rules.rule import WEIGHTS, Role, Rule
 
-_WEIGHTS = (Role.CONSTANT, Role.CAPTURED, Role.VARIABLE)
 _FOLLOWERS = (Role.CAST_DOWN, Role.SHAPE)
 
 
@@ -26,7 +25,7 @@ def classify(flow: Flow, rules: Sequence[Rule], low: LowPrecision) -> Decisions:
     1. ALLOW is low if it is eligible.
     2. DENY, KEEP and what is not eligible stay float32. DENY, and what stays float32 because a
        constant does not fit, taint.
-    3. INFER is low if no input that is not free is tainted, and one of them is low.
+    3. INFER is low if no input is tainted, and one that is not free is low.
     4. CLEAR is low if all inputs that are not free are low, or if every consumer wants low. It
        passes taint on.
     5. Weights follow their consumers, and so do CLEAR ops on weights alone.
@@ -150,7 +149,7 @@ class _Pass:
     def decide(self, number: int) -> tuple[Decision, int]:
         """Returns the decision of a class and the origin of its taint."""
         rule = self.rules[number]
-        if rule.role in _WEIGHTS or number in self.flow.variable_of:
+        if rule.role in WEIGHTS or number in self.flow.variable_of:
             return Decision(rule.eligible, rule.kind, rule.detail), NO_CAUSE
         sources = self.flow.sources[number]
         flowing = [s for s in sources if self.free[s] is None]

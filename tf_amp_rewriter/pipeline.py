@@ -15,7 +15,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tf_amp_rewriter import classify, errors
-from tf_amp_rewriter.ir import build, check, op_defs, variables
+from tf_amp_rewriter.ir import build, check, variables
 from tf_amp_rewriter.ir import flow as flows
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.options import Options
@@ -80,7 +80,7 @@ def rewrite_graph_def(graph_def: graph_pb2.GraphDef, options: Options = _DEFAULT
     graphs = [_frozen(graph_def, options)]
     with _collector_paused():
         program = build.program(graphs)
-        _expect_ports(program.scopes[0], options)
+        _expect_tensors(program.main_scope(0), options)
         rewritten = _rewrite(program, variables.Links(), options, None)
         report = _checked(graphs, rewritten, options, None)
     report = dataclasses.replace(report, graph_def=rewritten.edited.graph_defs[0])
@@ -236,26 +236,23 @@ def _edited_proto(
 
 
 def _frozen(graph_def: graph_pb2.GraphDef, options: Options) -> ir.GraphSource:
-    nodes = {node.name for node in graph_def.node}
-    for flag, names in (("inputs", options.inputs), ("outputs", options.outputs)):
-        for name in names:
-            if name.partition(":")[0] not in nodes:
-                raise errors.InputError(
-                    f"`{flag}` names `{name}`, but no node has that name",
-                    f"the last nodes are {_last_names(graph_def)}",
-                )
     fetches = options.outputs or _unread(graph_def)
     return ir.GraphSource(graph_def, feeds=frozenset(options.inputs), fetches=frozenset(fetches))
 
 
-def _expect_ports(main: ir.Scope, options: Options) -> None:
-    """Refuses tensors in the options that their nodes do not give."""
+def _expect_tensors(main: ir.Scope, options: Options) -> None:
+    """Refuses tensors in the options that the graph does not have."""
     node_of = {node.name: node for node in main.nodes}
     for flag, names in (("inputs", options.inputs), ("outputs", options.outputs)):
         for tensor in names:
             name, colon, digits = tensor.partition(":")
+            node = node_of.get(name)
+            if node is None:
+                raise errors.InputError(
+                    f"`{flag}` names `{tensor}`, but no node has that name",
+                    f"the last nodes are {_last_names(main)}",
+                )
             port = build.port_number(digits if colon else "0")
-            node = node_of[name]
             if port is None or (node.known and port >= len(node.out_types)):
                 count = len(node.out_types) if node.known else "an unknown number of"
                 raise errors.InputError(
@@ -269,7 +266,6 @@ def _unread(graph_def: graph_pb2.GraphDef) -> list[str]:
     return [node.name for node in graph_def.node if node.name not in read]
 
 
-def _last_names(graph_def: graph_pb2.GraphDef) -> str:
-    op_def_of = op_defs.registered
-    named = [n.name for n in graph_def.node if (d := op_def_of(n.op)) is None or d.output_arg]
+def _last_names(main: ir.Scope) -> str:
+    named = [node.name for node in main.nodes if node.out_types or not node.known]
     return ", ".join(f"`{name}`" for name in named[-3:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -57,10 +58,7 @@ def values(tensor: tensor_pb2.TensorProto) -> NDArray[np.float32]:
 
 def num_values(tensor: tensor_pb2.TensorProto) -> int:
     """Returns the number of values that the shape says."""
-    count = 1
-    for dim in tensor.tensor_shape.dim:
-        count *= dim.size
-    return count
+    return math.prod(dim.size for dim in tensor.tensor_shape.dim)
 
 
 def converted(tensor: tensor_pb2.TensorProto, low: LowPrecision) -> tensor_pb2.TensorProto:

@@ -170,8 +170,7 @@ def _ties(program: ir.Program) -> Iterator[tuple[int, int]]:
 
 
 def _index_of(program: ir.Program, graph: int) -> Mapping[str, ir.Node]:
-    main = next(s for s in program.scopes if s.graph == graph and s.function < 0)
-    return {node.name: node for node in main.nodes}
+    return {node.name: node for node in program.main_scope(graph).nodes}
 
 
 def _tie(left: int, right: int) -> Iterator[tuple[int, int]]:

@@ -131,6 +131,10 @@ class Program:
     type_vars: Sequence[TypeVar]
     function_scopes: Sequence[Mapping[str, int]]
 
+    def main_scope(self, graph: int) -> Scope:
+        """Returns the main graph of one of `graphs`."""
+        return next(s for s in self.scopes if s.graph == graph and s.function < 0)
+
     def node_of(self, type_var: int) -> Node:
         """Returns the node that a type variable belongs to."""
         place = self.type_vars[type_var]

@@ -5,6 +5,14 @@ from __future__ import annotations
 import collections
 
 from tf_amp_rewriter.ir import program as ir
+from tf_amp_rewriter.ops import handles
+
+
+def origin(scope: ir.Scope, producer: int, port: int) -> tuple[int, int]:
+    """Returns the output that an input gets through Identity ops."""
+    while scope.nodes[producer].op == handles.IDENTITY:
+        producer, port = scope.nodes[producer].inputs[0]
+    return producer, port
 
 
 def consumers_of(scope: ir.Scope) -> dict[tuple[int, int], list[tuple[int, int]]]:
@@ -18,7 +26,7 @@ def consumers_of(scope: ir.Scope) -> dict[tuple[int, int], list[tuple[int, int]]
 
 def ancestors_of_fetches(program: ir.Program, graph: int) -> frozenset[int]:
     """Returns the nodes of the main graph that run when a signature runs."""
-    scope = next(s for s in program.scopes if s.graph == graph and s.function < 0)
+    scope = program.main_scope(graph)
     index_of = {node.name: i for i, node in enumerate(scope.nodes)}
     stack = [index_of[name.partition(":")[0]] for name in program.graphs[graph].fetches]
     seen: set[int] = set(stack)

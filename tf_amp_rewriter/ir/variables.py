@@ -230,10 +230,8 @@ class _Search:
     def is_restored(self, place: tuple[int, int], node: ir.Node) -> bool:
         """Returns whether the assigned value comes from a RestoreV2."""
         scope = self.program.scopes[place[0]]
-        producer = scope.nodes[node.inputs[1][0]]
-        while producer.op == handles.IDENTITY:
-            producer = scope.nodes[producer.inputs[0][0]]
-        return producer.op == handles.RESTORE
+        producer, _ = reach.origin(scope, *node.inputs[1])
+        return scope.nodes[producer].op == handles.RESTORE
 
     def readers_in(self, scope: int) -> dict[tuple[int, int], list[tuple[int, int]]]:
         if scope not in self.readers:
@@ -364,9 +362,7 @@ def _constant_strings(
     scope: ir.Scope, node: ir.Node, position: int, count: int
 ) -> list[str] | None:
     """Returns the strings of a constant input; None if it is not constant."""
-    producer = scope.nodes[node.inputs[position][0]]
-    while producer.op == handles.IDENTITY:
-        producer = scope.nodes[producer.inputs[0][0]]
+    producer = scope.nodes[reach.origin(scope, *node.inputs[position])[0]]
     if producer.op != handles.CONSTANT or producer.proto is None:
         return None
     tensor = attr_of(producer.proto, "value").tensor

@@ -64,7 +64,6 @@ SAVE: Final = "SaveV2"
 RESTORE: Final = "RestoreV2"
 RESTORE_NAMES_INPUT: Final = 1
 RESTORE_SLICES_INPUT: Final = 2
-SAVE_SLICES_INPUT: Final = 2
 
 CONSTANT: Final = "Const"
 CAST: Final = "Cast"

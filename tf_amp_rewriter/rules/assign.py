@@ -25,7 +25,6 @@ from tf_amp_rewriter.rules.rule import Role, Rule
 
 _FLOATS = (dtypes.DT_FLOAT, dtypes.DT_DOUBLE, dtypes.DT_HALF, dtypes.DT_BFLOAT16)
 
-
 VariableMisfit = Callable[[Sequence[str]], str]
 
 
@@ -210,7 +209,7 @@ class _Assigner:
             return Rule(Category.KEEP, Role.NODE, Kind.KEEP, f"no rule knows op `{node.op}`")
         rule = Rule(
             row.category,
-            _role(self.flow.program.scopes[place.scope], node),
+            _role(scope, node),
             Kind[row.category.value],
             row.note,
             taints=row.category is Category.DENY,

@@ -10,7 +10,7 @@ from tensorflow.python.framework import tensor_util
 
 from tf_amp_rewriter import dtypes
 from tf_amp_rewriter.dtypes import LowPrecision
-from tf_amp_rewriter.ir import constants
+from tf_amp_rewriter.ir import constants, reach
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.ops.attrs import attr_of
@@ -22,25 +22,18 @@ MIN_TABLE_VALUES: Final = 1024
 MAX_COUNT_STEPS: Final = 64
 
 
-def origin(scope: ir.Scope, producer: int, port: int) -> tuple[int, int]:
-    """Returns the output that an input gets through Identity ops."""
-    while scope.nodes[producer].op == handles.IDENTITY:
-        producer, port = scope.nodes[producer].inputs[0]
-    return producer, port
-
-
 def effective_op(scope: ir.Scope, node: ir.Node) -> str:
     """Returns what the op amounts to: a product of a tensor with itself is a square."""
     if node.op not in OF_ONE_TENSOR or len(node.inputs) != 2 or node.proto is None:
         return node.op
     terms = attr_of(node.proto, "equation").s.partition(b"->")[0].split(b",")
-    left, right = (origin(scope, *source) for source in node.inputs)
+    left, right = (reach.origin(scope, *source) for source in node.inputs)
     return OF_ONE_TENSOR[node.op] if left == right and terms[0] == terms[-1] else node.op
 
 
 def is_large_table(scope: ir.Scope, node: ir.Node) -> bool:
     """Returns whether the table that a gather reads is no small constant."""
-    table = scope.nodes[origin(scope, *node.inputs[0])[0]]
+    table = scope.nodes[reach.origin(scope, *node.inputs[0])[0]]
     if table.op == handles.CONSTANT and table.proto is not None:
         size = constants.num_values(attr_of(table.proto, "value").tensor)
         return size >= MIN_TABLE_VALUES
@@ -58,7 +51,7 @@ def is_large_variable(handle: ir.Node) -> bool:
 
 def misfit_of_cast_constant(scope: ir.Scope, cast: ir.Node, low: LowPrecision) -> str:
     """Returns why a constant that `cast` reads does not fit `low`, or an empty string."""
-    producer = scope.nodes[origin(scope, *cast.inputs[0])[0]]
+    producer = scope.nodes[reach.origin(scope, *cast.inputs[0])[0]]
     if producer.op != handles.CONSTANT or producer.proto is None:
         return ""
     values = tensor_util.MakeNdarray(attr_of(producer.proto, "value").tensor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from typing import Final
 
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.reasons import Kind
@@ -30,6 +31,9 @@ class Role(enum.Enum):
     SHAPE = "SHAPE"
     CAST_DOWN = "CAST_DOWN"
     CAST_UP = "CAST_UP"
+
+
+WEIGHTS: Final = (Role.CONSTANT, Role.CAPTURED, Role.VARIABLE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,13 +1,12 @@
 """Parts of a program that stay float32 for what they lead to, whatever their own ops are.
 
-Both are found backwards from an op; each class is visited once.
+Each is found by a sweep from the ops that need it so; a sweep visits a class once.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final
 
 import numpy as np
 
@@ -28,10 +27,9 @@ from tf_amp_rewriter.ops.exactness import (
 from tf_amp_rewriter.ops.front_ends import LINEAR, LOGARITHMS, MAGNITUDES
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.reasons import Kind
-from tf_amp_rewriter.rules.rule import Role, Rule
+from tf_amp_rewriter.rules.rule import WEIGHTS, Role, Rule
 
 Ops = Sequence[frozenset[str]]  # op types, by class
-_WEIGHTS: Final = (Role.CONSTANT, Role.CAPTURED, Role.VARIABLE)
 
 
 def keep_positions(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
@@ -41,7 +39,7 @@ def keep_positions(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
     for number in _upstream(
         flow,
         roots,
-        lambda source: rules[source].role in _WEIGHTS or rules[source].category is Category.ALLOW,
+        lambda source: rules[source].role in WEIGHTS or rules[source].category is Category.ALLOW,
     ):
         _keep(result, number, Kind.POSITION, "")
     return result
@@ -60,7 +58,7 @@ def keep_log_magnitudes(flow: Flow, ops: Ops, rules: Sequence[Rule]) -> list[Rul
 
     def stops(source: int) -> bool:
         is_linear = rules[source].category is Category.ALLOW or ops[source] <= front_end
-        return rules[source].role in _WEIGHTS or not is_linear
+        return rules[source].role in WEIGHTS or not is_linear
 
     roots = [number for number in range(len(rules)) if ops[number] <= LOGARITHMS]
     part = {*roots, *_upstream(flow, roots, stops)}
@@ -78,13 +76,13 @@ def keep_singular_probabilities(flow: Flow, ops: Ops, rules: Sequence[Rule]) -> 
     log(1 - sigmoid(x)) is -9 at x = 9 in float32, and minus infinity where 1 - sigmoid(9) is 0.
     """
     roots = {number: _singular_inputs(flow, ops, number) for number in range(len(rules))}
-    starts = [s for inputs in roots.values() for s in inputs if rules[s].role not in _WEIGHTS]
+    starts = [s for inputs in roots.values() for s in inputs if rules[s].role not in WEIGHTS]
     part = set(starts) | set(
         _upstream(
             flow,
             starts,
             lambda source: (
-                rules[source].role in _WEIGHTS
+                rules[source].role in WEIGHTS
                 or rules[source].category not in (Category.INFER, Category.CLEAR)
             ),
             lambda source: bool(ops[source] & PROBABILITIES),
