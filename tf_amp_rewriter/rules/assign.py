@@ -223,7 +223,8 @@ class _Assigner:
             positions=row.positions,
         )
         if node.op in self.wishes or self.options.deny_ops == ("*",):
-            rule = dataclasses.replace(rule, detail="")
+            by_user = node.op in self.wishes
+            rule = dataclasses.replace(rule, detail="", by_user=by_user)
             if row.category is Category.DENY:
                 return dataclasses.replace(rule, kind=Kind.USER)
         if row.category in (Category.DENY, Category.KEEP):
