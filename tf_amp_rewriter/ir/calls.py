@@ -51,7 +51,7 @@ def other_functions(node: ir.Node) -> Iterator[str]:
     if node.proto is None:
         return
     yield node.op
-    if not _may_name_functions(node.op):
+    if not may_name_functions(node.op):
         return
     row = table.CALLS.get(node.op)
     known = (*row.functions, row.function_list) if row else ()
@@ -65,8 +65,18 @@ def other_functions(node: ir.Node) -> Iterator[str]:
             yield from (func.name for func in value.list.func)
 
 
+def named_functions(node: ir.Node) -> Iterator[str]:
+    """Yields the names of all functions that `node` names, as `callees` or in any other way."""
+    row = table.CALLS.get(node.op)
+    if row is not None and node.proto is not None:
+        yield from (attr_of(node.proto, name).func.name for name in row.functions)
+        if row.function_list:
+            yield from (func.name for func in attr_of(node.proto, row.function_list).list.func)
+    yield from other_functions(node)
+
+
 @functools.cache
-def _may_name_functions(op: str) -> bool:
+def may_name_functions(op: str) -> bool:
     """Returns whether the definition of `op` has a function attribute, or nobody knows it."""
     op_def = op_defs.registered(op)
     return op_def is None or any(a.type in ("func", "list(func)") for a in op_def.attr)
