@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
@@ -24,7 +23,7 @@ from tf_amp_rewriter.rewrite import faces
 BOTH = ("half", "bfloat16")
 SERVING = "serving_default"
 
-# --- graphs ----------------------------------------------------------------------------------------
+# --- graphs --------------------------------------------------------------------------------------
 
 
 def saved_model(
@@ -343,8 +342,9 @@ out = Identity(n)
   w: f32[8,8] = Const(seed=2)
   m = MatMul(x, w)
 
-@g(x: f32) -> (y=r)
-  r = Neg(x)
+@g(x: f32) -> (y=m)
+  w: f32[8,8] = Const(seed=3)
+  m = MatMul(x, w, transpose_b=True)
 """
 
 
@@ -373,8 +373,9 @@ def test_a_branch_that_outsiders_see(tmp_path: Path) -> None:
           w: low[8,8] = Const(seed=2)
           m = MatMul(x, w)
 
-        @g(x: low) -> (y=r)
-          r = Neg(x)
+        @g(x: low) -> (y=m)
+          w: low[8,8] = Const(seed=3)
+          m = MatMul(x, w, transpose_b=True)
         """,
     )
 
@@ -401,7 +402,7 @@ out = Identity(n)
 """
 
 
-# --- what a split keeps ----------------------------------------------------------------------------
+# --- what a split keeps --------------------------------------------------------------------------
 
 
 def source_of(text: str, edit: Any = None, **facts: Any) -> ir.GraphSource:
@@ -485,13 +486,16 @@ def test_a_face_keeps_what_it_says_of_itself() -> None:
     face, inner = (function_of(result.graph_def, name) for name in ("f", "f__amp"))
     (call,) = face.node_def
     assert face.attr == was.attr
-    assert (face.arg_attr, face.resource_arg_unique_id) == (was.arg_attr, was.resource_arg_unique_id)
+    assert face.arg_attr == was.arg_attr
+    assert face.resource_arg_unique_id == was.resource_arg_unique_id
     assert face.signature.description == "ours"
     # one output for all effects: TensorFlow refuses to save a function that names one node twice
     assert dict(face.control_ret) == {call.name: call.name}
     assert list(face.signature.control_output) == [call.name]
     assert call.op == "StatefulPartitionedCall"
-    assert sorted(call.attr) == ["Tin", "Tout", "config_proto", "f"]
+    settings = ["config", "config_proto", "executor_type"]
+    assert sorted(call.attr) == sorted(["Tin", "Tout", "f", *settings])
+    assert call.attr["config_proto"].s == b"config"
     assert list(inner.node_def) == list(was.node_def)
     assert (inner.control_ret, inner.arg_attr) == (was.control_ret, was.arg_attr)
     assert sorted(inner.attr) == ["_input_shapes", "_noinline"]

@@ -51,7 +51,7 @@ def other_functions(node: ir.Node) -> Iterator[str]:
     if node.proto is None:
         return
     yield node.op
-    if not may_name_functions(node.op):
+    if not _may_name_functions(node.op):
         return
     row = table.CALLS.get(node.op)
     known = (*row.functions, row.function_list) if row else ()
@@ -65,8 +65,24 @@ def other_functions(node: ir.Node) -> Iterator[str]:
             yield from (func.name for func in value.list.func)
 
 
-def named_functions(node: ir.Node) -> Iterator[str]:
-    """Yields the names of all functions that `node` names, as `callees` or in any other way."""
+def functions_named_in(program: ir.Program, scope: ir.Scope) -> tuple[int, ...]:
+    """Returns the scopes of all functions that nodes of `scope` name, in any way, each once."""
+    functions = program.function_scopes[scope.graph]
+    if not functions:
+        return ()
+    found: dict[int, None] = {}
+    may_name: dict[str, bool] = {}  # asked once an op and not once a node
+    for node in scope.nodes:
+        may = may_name.get(node.op)
+        if may is None:
+            may = may_name[node.op] = node.op in functions or _may_name_functions(node.op)
+        for name in _functions_named_by(node) if may else ():
+            if name in functions:
+                found[functions[name]] = None
+    return tuple(found)
+
+
+def _functions_named_by(node: ir.Node) -> Iterator[str]:
     row = table.CALLS.get(node.op)
     if row is not None and node.proto is not None:
         yield from (attr_of(node.proto, name).func.name for name in row.functions)
@@ -76,7 +92,7 @@ def named_functions(node: ir.Node) -> Iterator[str]:
 
 
 @functools.cache
-def may_name_functions(op: str) -> bool:
+def _may_name_functions(op: str) -> bool:
     """Returns whether the definition of `op` has a function attribute, or nobody knows it."""
     op_def = op_defs.registered(op)
     return op_def is None or any(a.type in ("func", "list(func)") for a in op_def.attr)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from tf_amp_rewriter import errors
@@ -22,7 +22,7 @@ def expect_none(program: ir.Program) -> None:
     Raises:
         errors.InputError: with the names of the functions in the cycle.
     """
-    named = [_named_by(scope, program.function_scopes[scope.graph]) for scope in program.scopes]
+    named = [calls.functions_named_in(program, scope) for scope in program.scopes]
     cycle = _cycle(named)
     if cycle:
         names = [program.scopes[index].name for index in cycle]
@@ -32,23 +32,6 @@ def expect_none(program: ir.Program) -> None:
             "the depth that the model needs",
             scope=names[0],
         )
-
-
-def _named_by(scope: ir.Scope, functions: Mapping[str, int]) -> Sequence[int]:
-    """Returns the scopes of the functions that the nodes of `scope` name, each once."""
-    if not functions:
-        return ()
-    found: dict[int, None] = {}
-    may_name: dict[str, bool] = {}  # asked once an op and not once a node
-    for node in scope.nodes:
-        may = may_name.get(node.op)
-        if may is None:
-            may = may_name[node.op] = node.op in functions or calls.may_name_functions(node.op)
-        if may:
-            for name in calls.named_functions(node):
-                if name in functions:
-                    found[functions[name]] = None
-    return tuple(found)
 
 
 def _cycle(named: Sequence[Sequence[int]]) -> list[int]:
