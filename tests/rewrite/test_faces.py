@@ -380,28 +380,6 @@ def test_a_branch_that_outsiders_see(tmp_path: Path) -> None:
     )
 
 
-LOOP = """
-x: f32[2,8] = Placeholder
-i = Const(0)
-w: f32[8,8] = Const(seed=1)
-m = MatMul(x, w)
-l: i32, f32 = StatelessWhile([i, m], cond=@c, body=@f)
-n = MatMul(l:1, w)
-out = Identity(n)
-
-@c(i: i32, x: f32) -> (y=l)
-  three = Const(3)
-  l = Less(i, three)
-
-@f(i: i32, x: f32) -> (j=j, y=r)
-  one = Const(1)
-  j = AddV2(i, one)
-  w: f32[8,8] = Const(seed=2)
-  m = MatMul(x, w)
-  r = Relu(m)
-"""
-
-
 # --- what a split keeps --------------------------------------------------------------------------
 
 
