@@ -177,8 +177,8 @@ def chain(size: int) -> Any:
 def nests(functions: int, directory: pathlib.Path) -> Any:
     """Writes a SavedModel of nested functions, and returns its GraphDef.
 
-    Each function is `BLOCKS_PER_FUNCTION` blocks of `chain`, a MatMul, and a call of the next of its
-    nest. The first of a nest also calls the last, which so has two callers.
+    Each function is `BLOCKS_PER_FUNCTION` blocks of `chain`, a MatMul, and a call of the next of
+    its nest. The first of a nest also calls the last, which so has two callers.
     """
     import numpy as np
     from tensorflow.core.protobuf import saved_model_pb2
