@@ -31,6 +31,7 @@ class Flow:
         variable_of: class -> index of the variable that it is.
         containers: all containers of float32 tensors.
         carried: classes of what loops carry from step to step, and of what containers hold.
+        invariants: classes of what loops read at every step, unchanged.
         steering: classes of which loops and branches hang.
     """
 
@@ -44,6 +45,7 @@ class Flow:
     variable_of: Mapping[int, int]
     containers: Sequence[containers.Container]
     carried: frozenset[int]
+    invariants: frozenset[int]
     steering: frozenset[int]
 
 
@@ -98,6 +100,7 @@ def flow(program: ir.Program, links: variables.Links) -> Flow:
         frozenset(
             class_of[var] for var in (*ties.carried(program), *(c.type_vars[0] for c in held))
         ),
+        frozenset(class_of[var] for var in ties.invariants(program)),
         frozenset(class_of[var] for var in control.steering(program)),
     )
 

@@ -9,6 +9,7 @@ from typing import Final
 from tf_amp_rewriter import errors
 from tf_amp_rewriter.ir import build, calls
 from tf_amp_rewriter.ir import program as ir
+from tf_amp_rewriter.ops import calls as call_table
 from tf_amp_rewriter.ops import handles
 
 _IMPLEMENTS: Final = "api_implements"  # what a function is an implementation of
@@ -76,6 +77,7 @@ def pinned(program: ir.Program, faces: Mapping[int, str]) -> Iterator[tuple[int,
                 node = scope.nodes[position]
                 for var in {*node.in_vars, *node.out_vars} - {ir.NO_VAR}:
                     yield var, faces[index]
+        yield from _pinned_at_foreign_calls(scope)
 
 
 def captured_arguments(program: ir.Program, scope: ir.Scope) -> Mapping[int, str]:
@@ -83,6 +85,15 @@ def captured_arguments(program: ir.Program, scope: ir.Scope) -> Mapping[int, str
     bound = program.graphs[scope.graph].captured.get(scope.name, ())
     first = scope.num_args - len(bound)
     return {first + offset: name for offset, name in enumerate(bound) if name}
+
+
+def _pinned_at_foreign_calls(scope: ir.Scope) -> Iterator[tuple[int, str]]:
+    for node in scope.nodes:
+        row = call_table.CALLS.get(node.op)
+        if row is not None and row.tie is call_table.Tie.FOREIGN:
+            for attr, _, var in node.attr_vars:
+                if attr not in row.captured:
+                    yield var, f"op `{node.op}` cuts or joins it itself"
 
 
 def _pinned_in_main_graph(source: ir.GraphSource, scope: ir.Scope) -> Iterator[tuple[int, str]]:

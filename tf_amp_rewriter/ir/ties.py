@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from tf_amp_rewriter.ir import calls, outsiders
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import handles
+from tf_amp_rewriter.ops.attrs import attr_of
 from tf_amp_rewriter.ops.rows import TIED_ATTRS
 
 Pair = tuple[int, int]
@@ -36,17 +37,36 @@ def ties(program: ir.Program) -> Iterator[Pair]:
 
 def carried(program: ir.Program) -> Iterator[int]:
     """Yields a type variable of each float32 value that a loop carries from step to step."""
+    for body, argument, result in _loop_values(program):
+        if _way(body, result, argument) is None:
+            yield body.nodes[argument].out_vars[0]
+    for scope in program.scopes:
+        for ring in _rings(scope):
+            yield ring[0]
+
+
+def invariants(program: ir.Program) -> Iterator[int]:
+    """Yields a type variable of each float32 value that a loop reads at every step, unchanged."""
+    for body, argument, result in _loop_values(program):
+        if _way(body, result, argument) is not None:
+            yield body.nodes[argument].out_vars[0]
+    for scope in program.scopes:
+        for node in scope.nodes:
+            if node.proto is not None and node.op == handles.ENTER:
+                is_invariant = attr_of(node.proto, "is_constant").b
+                yield from {*node.out_vars} - {ir.NO_VAR} if is_invariant else ()
+
+
+def _loop_values(program: ir.Program) -> Iterator[tuple[ir.Scope, int, int]]:
+    """Yields (body, argument, result) of each float32 value of a functional loop."""
     for scope in program.scopes:
         for node in scope.nodes:
             for callee in calls.callees(program, scope, node):
                 if callee.is_loop and callee.gives_results:
                     body = program.scopes[callee.scope]
                     for argument, result in enumerate(body.results):
-                        var = body.nodes[argument].out_vars[0]
-                        if var != ir.NO_VAR and _way(body, result, argument) is None:
-                            yield var
-        for ring in _rings(scope):
-            yield ring[0]
+                        if body.nodes[argument].out_vars[0] != ir.NO_VAR:
+                            yield body, argument, result
 
 
 def _index_of(program: ir.Program, graph: int) -> Mapping[str, ir.Node]:
