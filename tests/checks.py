@@ -195,12 +195,16 @@ def sinks(graph: graph_pb2.GraphDef) -> tuple[str, ...]:
 
 
 def run_graph(
-    graph: tf.Graph, fetches: Sequence[str], feeds: Feeds
+    graph: tf.Graph, fetches: Sequence[str], feeds: Feeds, *, optimize: bool = False
 ) -> dict[str, NDArray[np.generic]]:
-    """Returns the values of the tensors `fetches`, by name; TensorFlow optimizes nothing."""
+    """Returns the values of the tensors `fetches`, by name; TensorFlow optimizes nothing.
+
+    With `optimize` it does all that it does by default.
+    """
     config = tf.compat.v1.ConfigProto()
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    config.graph_options.optimizer_options.opt_level = config_pb2.OptimizerOptions.L0
+    if not optimize:
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        config.graph_options.optimizer_options.opt_level = config_pb2.OptimizerOptions.L0
     with tf.compat.v1.Session(graph=graph, config=config) as session:
         values = session.run(list(fetches), {f"{name}:0": value for name, value in feeds.items()})
     return dict(zip(fetches, map(np.asarray, values), strict=True))
@@ -302,14 +306,18 @@ def compare(
 def _random_feeds(
     graph: tf.Graph, ranges: Mapping[str, tuple[float, float]]
 ) -> dict[str, NDArray[np.generic]]:
-    """Returns seeded values for each placeholder; unknown dimensions are 2."""
+    """Returns seeded values for each placeholder; unknown dimensions are 2.
+
+    A scalar counts as of unknown rank: that is how TensorFlow reads a placeholder of shape [].
+    """
     random = np.random.default_rng(2024)
     feeds: dict[str, NDArray[np.generic]] = {}
     for op in graph.get_operations():
         if op.type != "Placeholder":
             continue
         tensor = op.outputs[0]
-        shape = [2 if size is None else size for size in tensor.shape.as_list()]
+        sizes = tensor.shape.as_list() if tensor.shape.rank is not None else []
+        shape = [2 if size is None else size for size in sizes]
         lowest, highest = ranges.get(op.name, (-1, 1) if tensor.dtype.is_floating else (0, 2))
         values = random.uniform(lowest, highest, shape)
         feeds[op.name] = values.astype(tensor.dtype.as_numpy_dtype)
