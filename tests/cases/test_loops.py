@@ -79,7 +79,7 @@ def test_c01_an_array_that_someone_reads_in_float32_stays_so_and_the_product_is_
         MAP_V1.replace("# IN", "# f32")
         + """
     again: f32 = TensorArrayGatherV3(a, rows, filled)             # f32
-    exp = Exp(again)                                              # f32 DENY
+    exp = Exp(again)                                              # f32
     """
     )
     check_precision(text, outputs=("out", "exp"), steps=3, exact=("exp",), casts=2)

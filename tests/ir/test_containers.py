@@ -48,7 +48,7 @@ CONTAINERS = {
     """,
     "TensorListSplit, TensorListConcatV2": """
         list = TensorListSplit(m, pair, halves)                           # E
-        y: f32, i64 = TensorListConcatV2(list, pair, halves, element_dtype=f32, shape_type=i32)   # E
+        y: f32, i64 = TensorListConcatV2(list, pair, halves, element_dtype=f32)   # E
     """,
     "TensorListScatter": """
         list = TensorListScatter(m, back, row)                            # E
@@ -242,12 +242,6 @@ RUNS = {
         same = StopGradient(list)
         y: f32 = TensorListStack(same, row, element_dtype=f32)
     """,
-    "a list through ExpandDims and Squeeze": """
-        list = TensorListFromTensor(m, row)
-        wide = ExpandDims(list, zero)
-        same = Squeeze(wide)
-        y: f32 = TensorListStack(same, row, element_dtype=f32)
-    """,
     "a list selected by an index": """
         list = TensorListFromTensor(m, row)
         other = TensorListFromTensor(w, row)
@@ -267,8 +261,7 @@ RUNS = {
         array: res, f32 = TensorArrayV3(four, dtype=f32)
         flow = TensorArrayScatterV3(array, back, m, array:1)
         all: f32 = TensorArrayGatherV3(array, rows, flow)
-        gradient: res, f32 = TensorArrayGradWithShape(array, flow, zero_rank, source='gradient', ^all)
-        zero_rank: i32[0] = Const([])
+        gradient: res, f32 = TensorArrayGradWithShape(array, flow, scalar, source='gradient', ^all)
         back_flow = TensorArrayScatterV3(gradient, rows, all, gradient:1)
         y: f32 = TensorArrayGatherV3(gradient, back, back_flow)
     """,
@@ -288,14 +281,14 @@ FLOAT32 = {
         y: f32 = QueueDequeueV2(queue, component_types=[f32], ^put)       # component_types[0] f32
     """,
     "a stage": """
-        put = Stage([m])                                                  # dtypes[0] f32
-        y: f32 = Unstage(dtypes=[f32], ^put)                              # dtypes[0] f32
+        put = Stage([m], shared_name='s')                          # dtypes[0] f32
+        y: f32 = Unstage(dtypes=[f32], shared_name='s', ^put)            # dtypes[0] f32
     """,
     "a map of stages": """
         key: i64 = Const(7)
-        put = MapStage(key, rows_of_one, [m], dtypes=[f32])
+        put = MapStage(key, rows_of_one, [m], dtypes=[f32], shared_name='m')
         rows_of_one = Const([0])
-        y: f32 = MapUnstage(key, rows_of_one, dtypes=[f32], ^put)
+        y: f32 = MapUnstage(key, rows_of_one, dtypes=[f32], shared_name='m', ^put)
     """,
     "a map": """
         empty = EmptyTensorMap
