@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 
 import numpy as np
 import pytest
@@ -289,7 +290,8 @@ def test_a_sum_is_found_wherever_it_hides(update: str, reader: str) -> None:
     """
     text = loop(text, 4096, "s: f32, x: f32, w: f32")
     head, tail = text.split("@c(")
-    text = head + inspect.cleandoc("@\n" + update).removeprefix("@\n") + "\n@c(" + tail
+    body, at, functions = inspect.cleandoc(update).partition("@add(")
+    text = head + textwrap.indent(textwrap.dedent(body), "  ") + f"\n{at}{functions}\n@c({tail}"
     ones = {"x": np.ones((2, 4), np.float32)}  # 4096 * 0.5 and its product with w are low numbers
     check_precision(text, feeds=ones, steps=4096, exact=("sum",))
 
