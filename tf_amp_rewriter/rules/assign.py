@@ -266,7 +266,8 @@ class _Assigner:
 
 
 def _names(scope: ir.Scope, node: ir.Node) -> tuple[str, ...]:
-    return (node.name, f"{scope.name}/{node.name}") if scope.name else (node.name,)
+    functions = (scope.name, scope.face)
+    return (node.name, *(f"{function}/{node.name}" for function in functions if function))
 
 
 def _role(scope: ir.Scope, node: ir.Node) -> Role:
