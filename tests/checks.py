@@ -215,8 +215,8 @@ def imported(graph_def: graph_pb2.GraphDef) -> tf.Graph:
     graph = tf.Graph()
     with graph.as_default():
         tf.graph_util.import_graph_def(graph_def, name="")
-    for function in graph_def.library.function:
-        graph_text.function_graph(function)
+        for function in graph_def.library.function:  # in the graph: one calls another
+            graph_text.function_graph(function)
     return graph
 
 
