@@ -52,7 +52,7 @@ def _odd_calls(program: ir.Program) -> Iterator[str]:
             row = call_table.CALLS.get(node.op)
             if row is None or node.proto is None:
                 continue
-            given = list(attr_of(node.proto, row.input_types).list.type)
+            given = [t for name in row.input_types for t in attr_of(node.proto, name).list.type]
             results = list(attr_of(node.proto, row.output_types).list.type)
             for callee in calls.callees(program, scope, node):
                 body = program.scopes[callee.scope]
