@@ -15,7 +15,7 @@ from tensorflow.core.framework import attr_value_pb2, function_pb2, node_def_pb2
 
 from tf_amp_rewriter import errors
 from tf_amp_rewriter.dtypes import DT_FLOAT, REF_OFFSET
-from tf_amp_rewriter.ir import constants, op_defs
+from tf_amp_rewriter.ir import constants, op_defs, recursion
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import einsum, handles
 from tf_amp_rewriter.ops.attrs import attr_of
@@ -37,7 +37,8 @@ def program(graphs: Sequence[ir.GraphSource]) -> ir.Program:
 
     Raises:
         errors.InputError: an input names no node or port, a name stands twice, a type attribute is
-            missing, a list of types has the wrong length, a constant or an equation is damaged.
+            missing, a list of types has the wrong length, a constant or an equation is damaged, a
+            function calls itself.
     """
     type_vars: list[ir.TypeVar] = []
     scopes: list[ir.Scope] = []
@@ -53,10 +54,13 @@ def program(graphs: Sequence[ir.GraphSource]) -> ir.Program:
             if name in names:
                 raise errors.InputError("stands twice in the function library", scope=name)
             names[name] = len(scopes)
-            body = _ScopeBuilder(graph_index, index, name, ops, len(scopes), type_vars)
+            face = source.inner.get(name, "")
+            body = _ScopeBuilder(graph_index, index, name, ops, len(scopes), type_vars, face)
             scopes.append(body.build(function.node_def, function))
         function_scopes.append(names)
-    return ir.Program(tuple(graphs), tuple(scopes), tuple(type_vars), tuple(function_scopes))
+    result = ir.Program(tuple(graphs), tuple(scopes), tuple(type_vars), tuple(function_scopes))
+    recursion.expect_none(result)
+    return result
 
 
 def port_number(text: str) -> int | None:
@@ -139,6 +143,7 @@ class _ScopeBuilder:
     ops: _Ops
     scope_index: int
     type_vars: list[ir.TypeVar]
+    face: str = ""
     index_of: dict[str, int] = dataclasses.field(default_factory=dict)
     ports: list[_Ports | None] = dataclasses.field(default_factory=list)
 
@@ -157,7 +162,15 @@ class _ScopeBuilder:
             assert function is not None
             nodes.append(self.result(len(nodes), result, function))
         self.expect_no_cycle(nodes)
-        return ir.Scope(self.graph, self.function, self.name, tuple(nodes), len(args), len(results))
+        return ir.Scope(
+            self.graph,
+            self.function,
+            self.name,
+            tuple(nodes),
+            len(args),
+            len(results),
+            self.face,
+        )
 
     def expect_no_cycle(self, nodes: Sequence[ir.Node]) -> None:
         """Refuses what would let those who follow inputs run in circles; loops may go round."""

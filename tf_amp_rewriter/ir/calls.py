@@ -65,6 +65,32 @@ def other_functions(node: ir.Node) -> Iterator[str]:
             yield from (func.name for func in value.list.func)
 
 
+def functions_named_in(program: ir.Program, scope: ir.Scope) -> tuple[int, ...]:
+    """Returns the scopes of all functions that nodes of `scope` name, in any way, each once."""
+    functions = program.function_scopes[scope.graph]
+    if not functions:
+        return ()
+    found: dict[int, None] = {}
+    may_name: dict[str, bool] = {}  # asked once an op and not once a node
+    for node in scope.nodes:
+        may = may_name.get(node.op)
+        if may is None:
+            may = may_name[node.op] = node.op in functions or _may_name_functions(node.op)
+        for name in _functions_named_by(node) if may else ():
+            if name in functions:
+                found[functions[name]] = None
+    return tuple(found)
+
+
+def _functions_named_by(node: ir.Node) -> Iterator[str]:
+    row = table.CALLS.get(node.op)
+    if row is not None and node.proto is not None:
+        yield from (attr_of(node.proto, name).func.name for name in row.functions)
+        if row.function_list:
+            yield from (func.name for func in attr_of(node.proto, row.function_list).list.func)
+    yield from other_functions(node)
+
+
 @functools.cache
 def _may_name_functions(op: str) -> bool:
     """Returns whether the definition of `op` has a function attribute, or nobody knows it."""

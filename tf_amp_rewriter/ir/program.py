@@ -76,6 +76,7 @@ class Scope:
         nodes: arguments first, then the nodes in the proto's order, then the results.
         num_args: number of arguments.
         num_results: number of results.
+        face: name of the function that had this body before we split it; see `GraphSource.inner`.
     """
 
     graph: int
@@ -84,6 +85,7 @@ class Scope:
     nodes: tuple[Node, ...]
     num_args: int
     num_results: int
+    face: str = ""
 
     @property
     def results(self) -> range:
@@ -104,6 +106,7 @@ class GraphSource:
         visible: names of functions that outsiders call or look at.
         captured: function -> names of the Const nodes that the object graph binds to its last
             arguments; empty where it binds something else. The loader sets these, not a caller.
+        inner: function -> the function that has become a wrapper around it, which had its body.
     """
 
     graph_def: graph_pb2.GraphDef
@@ -113,6 +116,7 @@ class GraphSource:
     roots: frozenset[str] = frozenset()
     visible: frozenset[str] = frozenset()
     captured: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    inner: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

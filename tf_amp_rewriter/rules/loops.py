@@ -37,7 +37,7 @@ def keep_sums(
     for cycle in _cycles(flow, is_linear):
         if any(ops[number] <= ADDITIONS for number in cycle):
             for number in cycle:
-                if result[number].eligible:
+                if result[number].eligible and not result[number].by_user:
                     result[number] = dataclasses.replace(
                         result[number], eligible=False, kind=Kind.SUM
                     )
