@@ -6,7 +6,8 @@ TensorFlow itself builds the graph, so it infers the shapes and refuses what doe
 *   types where they are of use: only placeholders need one, a constant is `f32` or `i32` by itself;
     a type that stands there is checked, with its shape;
 *   `Const(0.5)` filled to the shape in front, `Const([[1, 2], [3, 4]])`, and `Const(seed=3)`,
-    random values from -1 to 1;
+    random values from -1 to 1, or `Const(seed=3, scale=0.25)`, from -0.25 to 0.25;
+*   attributes that no op definition has, such as `_lower_using_switch_merge=True`;
 *   `low` for the low precision of the run: `a: low = Cast(x, DstT=low)`, `x/Cast_low`, `c/low`;
 *   comments behind `#`, lines in any order, back edges into a `Merge`.
 """
@@ -289,7 +290,11 @@ def _apply(graph: tf.Graph, line: Line, inputs: Sequence[str | list[str]]) -> No
     with graph.control_dependencies(controls), graph.device(device or None):
         # A name that ends in `/` is taken as it is: nothing is appended to make it unique.
         op_def_library.apply_op(line.op, name=line.name + "/", **keywords)
-    _check_types(line, graph.get_operation_by_name(line.name))
+    op = graph.get_operation_by_name(line.name)
+    for name in sorted(set(line.attrs) - {attr.name for attr in op_def.attr}):
+        if name.startswith("_"):
+            op._set_attr(name, _private_attr(line.attrs[name]))
+    _check_types(line, op)
 
 
 def _attributes(line: Line, op_def: op_def_pb2.OpDef) -> dict[str, object]:
@@ -299,7 +304,8 @@ def _attributes(line: Line, op_def: op_def_pb2.OpDef) -> dict[str, object]:
         for attr in op_def.attr
         if attr.name in line.attrs
     }
-    extra = set(line.attrs) - set(given) - {"device", "seed"}
+    public = {name for name in line.attrs if not name.startswith("_")}
+    extra = public - set(given) - {"device", "scale", "seed"}
     if extra:
         raise ValueError(f"op `{line.op}` has no attribute {sorted(extra)}")
     given |= _types_of_outputs(line, op_def, given)
@@ -390,13 +396,26 @@ def _attr(kind: str, text: str) -> object:
             return ast.literal_eval(text)
 
 
+def _private_attr(text: str) -> attr_value_pb2.AttrValue:
+    """Returns an attribute that is in no op definition: its literal tells its kind."""
+    value = ast.literal_eval(text)
+    match value:
+        case bool():
+            return attr_value_pb2.AttrValue(b=value)
+        case int():
+            return attr_value_pb2.AttrValue(i=value)
+        case _:
+            return attr_value_pb2.AttrValue(s=str(value).encode())
+
+
 def _constant(line: Line) -> tf.compat.v1.TensorProto:
     """Returns the tensor that the literal and the annotation describe."""
     short, shape_text = line.types[0] if line.types else ("", "")
     shape = _shape(shape_text).as_list() if shape_text else None
     if "seed" in line.attrs:
         random = np.random.default_rng(int(line.attrs["seed"]))
-        literal: object = random.uniform(-1, 1, shape)
+        scale = float(line.attrs.get("scale", "1"))
+        literal: object = scale * random.uniform(-1, 1, shape)
     elif not line.inputs or str(line.inputs[0]).startswith("#"):
         raise ValueError("the values of this constant are not in the text")
     else:
