@@ -40,16 +40,53 @@ SMALL = (
     "tf1_resources",
     "tf1_two_graphs",
     "tf1_constants",
+    "keras_masked",
+    "lstm_5",
+    "lstm_500",
+    "tf_keras_plain",
+    "resaved_rnn",
+    "map_fn",
+    "scan",
+    "beam_search",
+    "decoder",
+    "detector",
+    "streaming",
+    "tf1_dynamic_rnn",
+    "tf1_lstm_by_hand",
+    "tf1_nested_loops",
 )
-FROZEN = ("frozen_loop", "frozen_cnn")
+# Of so many functions that TensorFlow takes seconds to load it.
+SLOW = ("tf_keras_rnn",)
+FROZEN = (
+    "frozen_loop",
+    "frozen_cnn",
+    "frozen_dynamic_rnn",
+    "frozen_lstm_by_hand",
+    "frozen_nested_loops",
+)
 CORPUS_SAVED = ("basic_pitch", "deeplc_rt", "fer_emotion")
 CORPUS_FROZEN = ("emotion", "foolnltk_seg", "lang_detect_tfjs", "nanodet")
 
-SAVED = (*IMAGES, *SMALL, *CORPUS_SAVED)
+SAVED = (*IMAGES, *SMALL, *SLOW, *CORPUS_SAVED)
 GRAPHS = (*FROZEN, *CORPUS_FROZEN)
 CONVOLUTIONAL = (*IMAGES, "fer_emotion", "deeplc_rt", "frozen_cnn", "emotion", "nanodet")
 # How often the longest loop of a model runs with the inputs of the tests.
-LOOP_STEPS = {"lstm": 20, "gru": 20, "foolnltk_seg": 30, "lang_detect_tfjs": 3}
+LOOP_STEPS = {
+    "lstm": 20,
+    "gru": 20,
+    "foolnltk_seg": 30,
+    "lang_detect_tfjs": 3,
+    "keras_masked": 9,
+    "lstm_5": 5,
+    "lstm_500": 500,
+    "tf_keras_rnn": 9,
+    "tf_keras_plain": 9,
+    "resaved_rnn": 9,
+    "map_fn": 3,
+    "beam_search": 4,
+    "decoder": 6,
+    "detector": 4,
+}
 OTHER_LOOP_STEPS = 7
 
 DTYPES = ("half", "bfloat16")
@@ -183,7 +220,7 @@ def assert_same_answers(expected: Mapping[str, Outputs], actual: Rewritten, load
 def test_a_rewritten_saved_model_answers_like_the_original(
     name: str, dtype: str, loader: str, rewrite: Rewrite, answers: Any
 ) -> None:
-    if name in IMAGES and dtype == "bfloat16" and loader != "tf2":
+    if name in (*IMAGES, *SLOW) and dtype == "bfloat16" and loader != "tf2":
         pytest.skip("large, and done in half: one loader is enough for the other type")
 
     assert_same_answers(answers(name), rewrite(name, dtype), loaders.LOADERS[loader])
