@@ -298,7 +298,7 @@ class Detector(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec((None, 24, 24, 3), tf.float32, name="image")])
     def serve(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns boxes, scores and a description of each, [batch, kept, ...], and their number."""
+        """Returns boxes, scores, descriptions, [batch, kept, ...], and places in the grid or -1."""
         x = tf.nn.relu(tf.nn.conv2d(image, self.kernels["stem"], 4, "SAME"))
         x = tf.nn.relu(tf.nn.conv2d(x, self.kernels["body"], 1, "SAME"))
         head = tf.nn.conv2d(x, self.kernels["head"], 1, "SAME")
@@ -308,10 +308,10 @@ class Detector(tf.Module):
             tf.TensorSpec((self.kept, 4), tf.float32),
             tf.TensorSpec((self.kept,), tf.float32),
             tf.TensorSpec((self.kept, 8), tf.float32),
-            tf.TensorSpec((), tf.int32),
+            tf.TensorSpec((self.kept,), tf.int32),
         )
         found = tf.map_fn(self._find, (boxes, scores, features), fn_output_signature=spec)
-        return dict(zip(("boxes", "scores", "described", "number"), found, strict=True))
+        return dict(zip(("boxes", "scores", "described", "chosen"), found, strict=True))
 
     def _decode(self, head: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns corners in pixels of a 24 x 24 image, and a score of each box."""
@@ -339,7 +339,8 @@ class Detector(tf.Module):
         def none() -> tuple[tf.Tensor, ...]:
             return tf.zeros((self.kept, 4)), tf.zeros(self.kept), tf.zeros((self.kept, 8))
 
-        return (*tf.cond(number > 0, some, none), number)
+        chosen_or_none = tf.pad(chosen, [[0, self.kept - number]], constant_values=-1)
+        return (*tf.cond(number > 0, some, none), chosen_or_none)
 
 
 def build_detector(directory: Path) -> TestModel:
