@@ -7,10 +7,11 @@ op computes and a float32 op reads passes through the low precision on the way.
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 
 from tf_amp_rewriter.dtypes import LowPrecision
-from tf_amp_rewriter.ir.flow import Flow
+from tf_amp_rewriter.ir.flow import Flow, topological_order
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.reasons import NO_CAUSE, Decision, Decisions, Kind
 from tf_amp_rewriter.rules import free as free_values
@@ -32,36 +33,19 @@ def classify(flow: Flow, rules: Sequence[Rule], low: LowPrecision) -> Decisions:
     6. An island of low classes without an ALLOW op or a table goes back to float32.
 
     Cycles (a function called twice in a row, a loop): all start as low and untainted; a class is
-    visited again when one that it reads changes, and changes go one way only, so this ends.
+    visited again when one that it reads changes, and changes go one way only, so this ends. What is
+    then low only because its own cycle is goes back to float32.
     """
     order = topological_order(flow)
     passing = _Pass(flow, rules, free_values.analyse(flow, rules, order, low))
     passing.find_wants(order)
     passing.find_leaving(order)
     passing.run(order)
+    passing.revert_groundless()
     passing.settle_weights(order)
     passing.revert_islands()
     passing.settle_weights(order)
     return tuple(passing.decisions)
-
-
-def topological_order(flow: Flow) -> list[int]:
-    """Returns all classes, sources before readers; cycles are cut where they are entered."""
-    order: list[int] = []
-    state = bytearray(len(flow.sources))  # 0 new, 1 open, 2 done
-    for root in range(len(flow.sources)):
-        stack = [root]
-        while stack:
-            number = stack[-1]
-            if state[number] == 0:
-                state[number] = 1
-                stack.extend(s for s in flow.sources[number] if state[s] == 0)
-            else:
-                stack.pop()
-                if state[number] == 1:
-                    state[number] = 2
-                    order.append(number)
-    return order
 
 
 class _Pass:
@@ -71,7 +55,7 @@ class _Pass:
         self, flow: Flow, rules: Sequence[Rule], free: Sequence[free_values.Free | None]
     ) -> None:
         self.flow = flow
-        self.rules = rules
+        self.rules = list(rules)
         self.free = free
         size = len(rules)
         self.wants = [False] * size
@@ -129,9 +113,11 @@ class _Pass:
                 return free
         return None
 
-    def run(self, order: Sequence[int]) -> None:
+    def run(self, order: Iterable[int]) -> None:
         queue = collections.deque(order)
-        queued = bytearray(b"\1") * len(self.rules)
+        queued = bytearray(len(self.rules))
+        for number in queue:
+            queued[number] = 1
         while queue:
             number = queue.popleft()
             queued[number] = 0
@@ -145,6 +131,34 @@ class _Pass:
                     if not queued[reader]:
                         queued[reader] = 1
                         queue.append(reader)
+
+    def revert_groundless(self) -> None:
+        """Turns cycles that are low for no reason outside of themselves back to float32."""
+        while groundless := self.groundless():
+            for number in groundless:
+                self.rules[number] = dataclasses.replace(
+                    self.rules[number], eligible=False, kind=Kind.NOTHING_LOW, detail=""
+                )
+            self.run(groundless)
+
+    def groundless(self) -> list[int]:
+        """Returns what is low, and neither near an ALLOW op nor reads anything low that is."""
+        is_low = bytearray(len(self.rules))
+        for number, decision in enumerate(self.decisions):
+            is_low[number] = (
+                decision.low
+                and self.free[number] is None
+                and self.rules[number].role not in (*_FOLLOWERS, *WEIGHTS)
+            )
+        stack = [n for n in range(len(is_low)) if is_low[n] and (self.wants[n] or self.is_seed(n))]
+        for number in stack:
+            is_low[number] = 0
+        while stack:
+            for reader in self.flow.readers[stack.pop()]:
+                if is_low[reader]:
+                    is_low[reader] = 0
+                    stack.append(reader)
+        return [number for number in range(len(is_low)) if is_low[number]]
 
     def decide(self, number: int) -> tuple[Decision, int]:
         """Returns the decision of a class and the origin of its taint."""

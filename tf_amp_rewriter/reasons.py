@@ -17,7 +17,8 @@ class Kind(enum.Enum):
     was computed by a DENY op. NOTHING_LOW: nothing low flows in. CONSUMERS: a weight whose
     consumers are float32. PINNED: outsiders see it. RANGE: a constant or weight does not fit.
     NO_KERNEL: no kernel, or the definition forbids it. CONDITION: the node's shapes or attributes
-    make the low kernel inaccurate. POSITION: it decides a size, an index or an integer.
+    make the low kernel inaccurate. POSITION: it decides a size, an index or an integer. CONTROL: a
+    loop or branch hangs on it. SUM: a loop adds to it from step to step.
     UNKNOWN_OP: nobody knows the op. USER: the user's lists or patterns. ISLAND: low saved nothing.
     """
 
@@ -35,6 +36,8 @@ class Kind(enum.Enum):
     NO_KERNEL = "NO_KERNEL"
     CONDITION = "CONDITION"
     POSITION = "POSITION"
+    CONTROL = "CONTROL"
+    SUM = "SUM"
     UNKNOWN_OP = "UNKNOWN_OP"
     USER = "USER"
     ISLAND = "ISLAND"

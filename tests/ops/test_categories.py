@@ -175,13 +175,11 @@ def test_what_differs_from_grappler_on_purpose():
         "Equal": Category.KEEP,
         "FloorDiv": Category.KEEP,
         "Greater": Category.KEEP,
-        "NextIteration": Category.KEEP,
         "Prod": Category.DENY,
         "ResizeBilinear": Category.KEEP,
         "Rsqrt": Category.DENY,
         "ScatterNd": Category.KEEP,
         "Square": Category.DENY,
-        "TensorListStack": Category.KEEP,
         "Where": Category.KEEP,
     }
     for low in dtypes.LOW_PRECISIONS.values():

@@ -23,7 +23,6 @@ from tf_amp_rewriter.ops.attrs import attr_of
 Ports = list[tuple[int, str, int]]  # (dtype, type attribute, index in it) per port
 
 _EXPORT_AGAIN: Final = "the model is damaged: export it again"
-_BACK_EDGES: Final = frozenset({"NextIteration", "RefNextIteration"})
 _MAX_OUTPUTS: Final = 1_000_000
 _MAX_PORT_DIGITS: Final = 9
 # The ops whose attributes the pass reads as data, with what is wrong with those of a node.
@@ -165,7 +164,7 @@ class _ScopeBuilder:
         waits: list[int] = []
         readers: list[list[int]] = [[] for _ in nodes]
         for index, node in enumerate(nodes):
-            producers = [p for p, _ in node.inputs if nodes[p].op not in _BACK_EDGES]
+            producers = [p for p, _ in node.inputs if nodes[p].op not in handles.BACK_EDGES]
             waits.append(len(producers))
             for producer in producers:
                 readers[producer].append(index)

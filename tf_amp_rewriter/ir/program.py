@@ -133,7 +133,11 @@ class Program:
 
     def main_scope(self, graph: int) -> Scope:
         """Returns the main graph of one of `graphs`."""
-        return next(s for s in self.scopes if s.graph == graph and s.function < 0)
+        return self.scopes[self.main_index(graph)]
+
+    def main_index(self, graph: int) -> int:
+        """Returns the index, in `scopes`, of the main graph of one of `graphs`."""
+        return graph + sum(len(functions) for functions in self.function_scopes[:graph])
 
     def node_of(self, type_var: int) -> Node:
         """Returns the node that a type variable belongs to."""

@@ -14,12 +14,11 @@ from collections.abc import Iterator, Mapping
 from tf_amp_rewriter.dtypes import DT_RESOURCE
 from tf_amp_rewriter.ir import calls, op_defs, reach
 from tf_amp_rewriter.ir import program as ir
-from tf_amp_rewriter.ir.union import UnionFind
+from tf_amp_rewriter.ir.handles import Handles, Port, Use
 from tf_amp_rewriter.ops import calls as call_table
-from tf_amp_rewriter.ops import handles
+from tf_amp_rewriter.ops import handles as handle_ops
 from tf_amp_rewriter.ops.attrs import attr_of
 
-Port = tuple[int, int, int]  # scope, node, port
 Object = tuple[int, int]  # graph, node id in its object graph
 
 
@@ -66,11 +65,19 @@ class Variable:
     blocked: str
 
 
-def find(program: ir.Program, links: Links) -> list[Variable]:
-    """Returns all float32 variables of `program`. Linear in the number of nodes."""
-    search = _Search(program, links)
+def find(program: ir.Program, handles: Handles, links: Links) -> list[Variable]:
+    """Returns all float32 variables of `program`. Linear in the number of nodes.
+
+    Args:
+        program: the program.
+        handles: where its handles flow; more of them are tied together here.
+        links: what ties variables together outside of the graphs.
+    """
+    search = _Search(program, handles, links)
     for scope_index, scope in enumerate(program.scopes):
         search.visit_scope(scope_index, scope)
+    for use in handles.uses:
+        search.visit_use(use)
     search.tie_objects()
     return list(search.variables())
 
@@ -91,11 +98,11 @@ class _Group:
 class _Search:
     """Collects handles and accesses, scope by scope; lives only as long as `find`."""
 
-    def __init__(self, program: ir.Program, links: Links) -> None:
+    def __init__(self, program: ir.Program, handles: Handles, links: Links) -> None:
         self.program = program
         self.links = links
-        self.sets = UnionFind.of_size(0)
-        self.tokens: dict[object, int] = {}
+        self.sets = handles.sets
+        self.tokens: dict[object, int] = dict(handles.tokens.items())
         self.facts: list[tuple[int, str, object]] = []  # (token, what, value)
         self.dtype_vars = {
             (v.scope, v.node, v.attr): i for i, v in enumerate(program.type_vars) if v.index < 0
@@ -118,18 +125,15 @@ class _Search:
     def visit_scope(self, scope_index: int, scope: ir.Scope) -> None:
         for index, node in enumerate(scope.nodes):
             place = (scope_index, index)
-            if node.op == handles.RESOURCE_VARIABLE or node.op in handles.REF_VARIABLES:
+            if node.op == handle_ops.RESOURCE_VARIABLE or node.op in handle_ops.REF_VARIABLES:
                 self.visit_variable(place, scope, node)
             elif node.op == ir.ARG and node.out_types[0] == DT_RESOURCE:
                 self.note((*place, 0), "handle_arg", place)
-            elif node.op == handles.RESTORE:
+            elif node.op == handle_ops.RESTORE:
                 self.visit_restore(place, scope, node)
-            for position, (producer, port) in enumerate(node.inputs):
-                source = scope.nodes[producer]
-                if source.op in handles.REF_VARIABLES:
+            for position, (producer, _) in enumerate(node.inputs):
+                if scope.nodes[producer].op in handle_ops.REF_VARIABLES:
                     self.visit_ref_use(place, scope, node, position)
-                elif port < len(source.out_types) and source.out_types[port] == DT_RESOURCE:
-                    self.visit_use(place, scope, node, position)
 
     def visit_variable(self, place: tuple[int, int], scope: ir.Scope, node: ir.Node) -> None:
         port = (*place, 0)
@@ -146,60 +150,27 @@ class _Search:
         if var is not None:
             self.note(port, "type_var", var)
 
-    def visit_use(
-        self, place: tuple[int, int], scope: ir.Scope, node: ir.Node, position: int
-    ) -> None:
-        source = (place[0], *node.inputs[position])
-        row = handles.RESOURCE_ACCESS.get(node.op)
-        if row is not None and position == 0:
-            self.visit_access(place, scope, node, row, source)
-        elif node.op in handles.FORWARDERS:
-            self.tie(source, (*place, position))
-        elif node.op in handles.SWITCHES or node.op in handles.MERGES:
-            for port in range(len(node.out_types)):
-                if node.out_types[port] == DT_RESOURCE:
-                    self.tie(source, (*place, port))
+    def visit_use(self, use: Use) -> None:
+        scope = self.program.scopes[use.scope]
+        node = scope.nodes[use.node]
+        row = handle_ops.RESOURCE_ACCESS.get(node.op)
+        if row is not None and use.position == 0:
+            self.visit_access((use.scope, use.node), scope, node, row, use.port)
         elif node.op == ir.RETVAL:
-            self.tie(source, (*place, 0))
             if scope.name in self.program.graphs[scope.graph].visible:
-                self.note(source, "blocked", f"function `{scope.name}` gives its handle away")
-        elif not self.visit_call(place, scope, node, position, source):
-            self.note(source, "blocked", f"op `{node.op}` uses its handle")
-            self.note(source, "mutable", f"op `{node.op}` uses its handle")
-
-    def visit_call(
-        self,
-        place: tuple[int, int],
-        scope: ir.Scope,
-        node: ir.Node,
-        position: int,
-        source: Port,
-    ) -> bool:
-        """Ties a handle that goes into a call to the argument; returns whether that is known."""
-        if node.op not in call_table.CALLS:
-            return False
-        for callee in calls.callees(self.program, scope, node):
-            argument = position - callee.first_input
-            body = self.program.scopes[callee.scope]
-            if argument < 0 or argument >= body.num_args:
-                return False
-            self.tie(source, (callee.scope, argument, 0))
-            if callee.is_loop:
-                self.tie(source, (*place, position))
-            if callee.gives_results:
-                for port, result in enumerate(body.results):
-                    if port < len(node.out_types) and node.out_types[port] == DT_RESOURCE:
-                        self.tie((*place, port), (callee.scope, result, 0))
-        return True
+                self.note(use.port, "blocked", f"function `{scope.name}` gives its handle away")
+        else:
+            self.note(use.port, "blocked", f"op `{node.op}` uses its handle")
+            self.note(use.port, "mutable", f"op `{node.op}` uses its handle")
 
     def visit_ref_use(
         self, place: tuple[int, int], scope: ir.Scope, node: ir.Node, position: int
     ) -> None:
         source = (place[0], *node.inputs[position])
-        row = handles.REF_ACCESS.get(node.op)
+        row = handle_ops.REF_ACCESS.get(node.op)
         if row is not None and position == 0:
             self.visit_access(place, scope, node, row, source)
-        elif node.op == handles.SAVE:
+        elif node.op == handle_ops.SAVE:
             self.note(source, "type_var", node.in_vars[position])
         elif _takes_reference(node.op):
             self.note(source, "blocked", f"op `{node.op}` changes it")
@@ -212,15 +183,15 @@ class _Search:
         place: tuple[int, int],
         scope: ir.Scope,
         node: ir.Node,
-        row: handles.AccessRow,
+        row: handle_ops.AccessRow,
         source: Port,
     ) -> None:
         if row.dtype:
             self.note_dtype(source, place, row.dtype)
-        if row.access is handles.Access.READ:
+        if row.access is handle_ops.Access.READ:
             for reader, position in self.readers_in(place[0]).get((place[1], 0), ()):
                 self.follow_to_save(source, (place[0], reader), position)
-        elif row.access is handles.Access.ASSIGN and not self.is_restored(place, node):
+        elif row.access is handle_ops.Access.ASSIGN and not self.is_restored(place, node):
             in_main_graph = scope.function < 0
             if not in_main_graph or place[1] in self.running[scope.graph]:
                 where = f"function `{scope.name}`" if scope.name else "a signature"
@@ -231,7 +202,7 @@ class _Search:
         """Returns whether the assigned value comes from a RestoreV2."""
         scope = self.program.scopes[place[0]]
         producer, _ = reach.origin(scope, *node.inputs[1])
-        return scope.nodes[producer].op == handles.RESTORE
+        return scope.nodes[producer].op == handle_ops.RESTORE
 
     def readers_in(self, scope: int) -> dict[tuple[int, int], list[tuple[int, int]]]:
         if scope not in self.readers:
@@ -246,10 +217,10 @@ class _Search:
             (scope_index, index), position, path = stack.pop()
             scope = self.program.scopes[scope_index]
             node = scope.nodes[index]
-            if node.op == handles.SAVE:
+            if node.op == handle_ops.SAVE:
                 for var in [*path, node.in_vars[position]]:
                     self.note(source, "type_var", var)
-            elif node.op == handles.IDENTITY:
+            elif node.op == handle_ops.IDENTITY:
                 path = [*path, node.in_vars[0]]
                 for reader, at in self.readers_in(scope_index).get((index, 0), ()):
                     stack.append(((scope_index, reader), at, path))
@@ -264,8 +235,8 @@ class _Search:
                         stack.append(((callee.scope, reader), at, extra))
 
     def visit_restore(self, place: tuple[int, int], scope: ir.Scope, node: ir.Node) -> None:
-        names = _constant_strings(scope, node, handles.RESTORE_NAMES_INPUT, len(node.out_vars))
-        slices = _constant_strings(scope, node, handles.RESTORE_SLICES_INPUT, len(node.out_vars))
+        names = _constant_strings(scope, node, handle_ops.RESTORE_NAMES_INPUT, len(node.out_vars))
+        slices = _constant_strings(scope, node, handle_ops.RESTORE_SLICES_INPUT, len(node.out_vars))
         readers = self.readers_in(place[0])
         for port, var in enumerate(node.out_vars):
             if var == ir.NO_VAR:
@@ -282,10 +253,10 @@ class _Search:
     def follow_restore(self, key: object, scope_index: int, index: int, position: int) -> None:
         scope = self.program.scopes[scope_index]
         node = scope.nodes[index]
-        row = handles.RESOURCE_ACCESS.get(node.op) or handles.REF_ACCESS.get(node.op)
-        if row is not None and row.access is handles.Access.ASSIGN and position == 1:
+        row = handle_ops.RESOURCE_ACCESS.get(node.op) or handle_ops.REF_ACCESS.get(node.op)
+        if row is not None and row.access is handle_ops.Access.ASSIGN and position == 1:
             self.tie(key, (scope_index, *node.inputs[0]))
-        elif node.op == handles.IDENTITY:
+        elif node.op == handle_ops.IDENTITY:
             self.note(key, "type_var", node.in_vars[0])
             for reader, at in self.readers_in(scope_index).get((index, 0), ()):
                 self.follow_restore(key, scope_index, reader, at)
@@ -363,7 +334,7 @@ def _constant_strings(
 ) -> list[str] | None:
     """Returns the strings of a constant input; None if it is not constant."""
     producer = scope.nodes[reach.origin(scope, *node.inputs[position])[0]]
-    if producer.op != handles.CONSTANT or producer.proto is None:
+    if producer.op != handle_ops.CONSTANT or producer.proto is None:
         return None
     tensor = attr_of(producer.proto, "value").tensor
     values = [value.decode("utf-8", "surrogateescape") for value in tensor.string_val]

@@ -14,7 +14,7 @@ from typing import Final
 
 from tf_amp_rewriter import dtypes
 from tf_amp_rewriter.ops import allow, clear, deny, infer, keep
-from tf_amp_rewriter.ops.rows import OpRow
+from tf_amp_rewriter.ops.rows import Category, OpRow
 
 ROWS: Final = (*allow.ROWS, *infer.ROWS, *clear.ROWS, *deny.ROWS, *keep.ROWS)
 
@@ -36,6 +36,11 @@ def row_for(op: str, low: dtypes.LowPrecision, device: str) -> OpRow | None:
         if row.dtype in ("", low.name) and row.device in ("", device)
     ]
     return max(holding, key=specificity, default=None)
+
+
+def is_in(op: str, category: Category) -> bool:
+    """Returns whether a row of `op`, whatever it holds for, has this category."""
+    return any(row.category is category for row in _rows_of_ops().get(op, ()))
 
 
 def specificity(row: OpRow) -> int:

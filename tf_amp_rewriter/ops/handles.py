@@ -73,8 +73,10 @@ FORWARDERS: Final = frozenset({"Enter", "Exit", "Identity", "IdentityN", "NextIt
 # Every output is the first input; every input may become the first output.
 SWITCHES: Final = frozenset({"RefSwitch", "Switch"})
 MERGES: Final = frozenset({"Merge", "RefMerge"})
-# A loop of control flow v1 is entered here; with `is_constant` the value stays what it was.
+# Loops of control flow v1 are entered here, go back to their Merge here, and are left here.
 ENTER: Final = "Enter"
+BACK_EDGES: Final = frozenset({"NextIteration", "RefNextIteration"})
+EXITS: Final = frozenset({"Exit", "RefExit"})
 # Fed or fetched by name: their dtypes are part of the contract with the outside.
 PLACEHOLDERS: Final = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 # They read the shape of a float tensor, not its values.

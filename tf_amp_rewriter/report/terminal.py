@@ -18,6 +18,7 @@ _VARYING: Final = re.compile(r"`[^`]*`|\d[\d.,]*")
 HEADINGS: Final = {
     Kind.CONDITION.name: "the kernel is inaccurate in low precision for these shapes or attributes",
     Kind.CONSUMERS.name: "weights that only float32 ops read",
+    Kind.CONTROL.name: "decide how a loop or branch goes on",
     Kind.DENY.name: "ops that are numerically unsafe in low precision",
     Kind.ISLAND.name: "low precision would cost more in Casts than it saves",
     Kind.KEEP.name: "ops that keep float32",
@@ -26,6 +27,7 @@ HEADINGS: Final = {
     Kind.PINNED.name: "seen from outside: inputs, outputs, signatures",
     Kind.POSITION.name: "decide a size, an index or a position",
     Kind.RANGE.name: "values that do not fit",
+    Kind.SUM.name: "sums and counters that loops carry",
     Kind.TAINTED.name: "read what an unsafe op computed",
     Kind.UNKNOWN_OP.name: "ops that nobody knows",
     Kind.USER.name: "kept by flags or options",

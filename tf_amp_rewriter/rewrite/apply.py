@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from tensorflow.core.framework import graph_pb2
 
 from tf_amp_rewriter.dtypes import DT_FLOAT, LowPrecision
+from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
-from tf_amp_rewriter.ir.variables import Object, Variable
+from tf_amp_rewriter.ir.variables import Object
 from tf_amp_rewriter.reasons import Decisions
-from tf_amp_rewriter.rewrite import scopes
+from tf_amp_rewriter.rewrite import full_types, scopes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +75,12 @@ def apply(flow: Flow, decisions: Decisions, low: LowPrecision, device: str) -> E
 
     now_low = [v for v in flow.variables if is_low[v.type_vars[0]]]
     for variable in now_low:
-        _set_handle_dtypes(flow, variable, graph_defs, low)
+        for scope_index, argument in variable.handle_args:
+            _set_handle_dtypes(program.scopes[scope_index], argument, graph_defs, low)
+    for container in flow.containers:
+        if is_low[container.type_vars[0]]:
+            for scope_index, node, port in container.ports:
+                _set_element_type(program.scopes[scope_index], node, port, graph_defs, low)
     return Edited(
         tuple(graph_defs),
         {key: low for variable in now_low for key in variable.keys},
@@ -86,14 +92,37 @@ def apply(flow: Flow, decisions: Decisions, low: LowPrecision, device: str) -> E
 
 
 def _set_handle_dtypes(
-    flow: Flow, variable: Variable, graph_defs: Sequence[graph_pb2.GraphDef], low: LowPrecision
+    scope: ir.Scope, argument: int, graph_defs: Sequence[graph_pb2.GraphDef], low: LowPrecision
 ) -> None:
-    """Sets what arguments say about the variable behind their handle, where they say anything."""
-    for scope_index, argument in variable.handle_args:
-        scope = flow.program.scopes[scope_index]
-        function = graph_defs[scope.graph].library.function[scope.function]
-        if argument in function.arg_attr:
-            attrs = function.arg_attr[argument].attr
-            if "_handle_dtypes" in attrs:
-                types = attrs["_handle_dtypes"].list.type
-                types[:] = [low.proto if t == DT_FLOAT else t for t in types]
+    """Sets what an argument says about what is behind its handle, if it says anything."""
+    function = graph_defs[scope.graph].library.function[scope.function]
+    if argument in function.arg_attr:
+        attrs = function.arg_attr[argument].attr
+        if "_handle_dtypes" in attrs:
+            types = attrs["_handle_dtypes"].list.type
+            types[:] = [low.proto if t == DT_FLOAT else t for t in types]
+
+
+def _set_element_type(
+    scope: ir.Scope,
+    index: int,
+    port: int,
+    graph_defs: Sequence[graph_pb2.GraphDef],
+    low: LowPrecision,
+) -> None:
+    """Sets what an output says about the elements of the list that it gives."""
+    graph = graph_defs[scope.graph]
+    node = scope.nodes[index]
+    if node.proto is None:
+        signature = graph.library.function[scope.function].signature
+        if node.op == ir.ARG:
+            full_types.lower(signature.input_arg[index].experimental_full_type, low)
+            _set_handle_dtypes(scope, index, graph_defs, low)
+        else:
+            result = signature.output_arg[index - scope.results.start]
+            full_types.lower(result.experimental_full_type, low)
+        return
+    protos = graph.node if scope.function < 0 else graph.library.function[scope.function].node_def
+    outputs = protos[index - scope.num_args].experimental_type.args
+    if port < len(outputs):
+        full_types.lower(outputs[port], low)

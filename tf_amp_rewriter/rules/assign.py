@@ -20,7 +20,7 @@ from tf_amp_rewriter.ops.conditions import CONDITIONS, NodeFacts
 from tf_amp_rewriter.ops.rows import Category, OpRow
 from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.reasons import Kind
-from tf_amp_rewriter.rules import origins, slices
+from tf_amp_rewriter.rules import loops, origins, slices
 from tf_amp_rewriter.rules.rule import Role, Rule
 
 _FLOATS = (dtypes.DT_FLOAT, dtypes.DT_DOUBLE, dtypes.DT_HALF, dtypes.DT_BFLOAT16)
@@ -40,6 +40,8 @@ def assign(flow: Flow, options: Options, variable_misfit: VariableMisfit) -> lis
     rules = [assigner.rule(number) for number in range(len(flow.members))]
     ops = slices.ops_of(flow)
     rules = slices.keep_positions(flow, rules)
+    rules = slices.keep_control(flow, rules)
+    rules = loops.keep_sums(flow, ops, rules, options.low)
     rules = slices.keep_log_magnitudes(flow, ops, rules)
     rules = slices.keep_singular_probabilities(flow, ops, rules)
     rules = slices.keep_small_divisors(flow, ops, rules, options.low)
@@ -246,12 +248,6 @@ class _Assigner:
             wish = Category.DENY
         op = origins.effective_op(scope, node)
         row = categories.row_for(op, self.low, self.options.device)
-        if (
-            node.op == handles.ENTER
-            and node.proto is not None
-            and attr_of(node.proto, "is_constant").b
-        ):
-            row = OpRow(node.op, Category.CLEAR, "TF control flow: a loop invariant")
         if wish is None:
             return row
         attrs = row.attrs if row is not None else ()

@@ -35,13 +35,32 @@ Ops = Sequence[frozenset[str]]  # op types, by class
 def keep_positions(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
     """Keeps float32 all that computes a size, an index or an integer, back to the contractions."""
     roots = [number for number, rule in enumerate(rules) if rule.positions]
+    return _keep_to_contractions(flow, roots, rules, Kind.POSITION)
+
+
+def keep_control(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
+    """Keeps float32 what loops and branches hang on, back to the contractions.
+
+    A threshold that is passed one step later changes more than the rounding of a value.
+    """
+    roots = [n for n in sorted(flow.steering) if rules[n].category is not Category.ALLOW]
+    result = list(rules)
+    for number in roots:
+        if rules[number].role not in WEIGHTS:
+            _keep(result, number, Kind.CONTROL, "")
+    return _keep_to_contractions(flow, roots, result, Kind.CONTROL)
+
+
+def _keep_to_contractions(
+    flow: Flow, roots: Sequence[int], rules: Sequence[Rule], kind: Kind
+) -> list[Rule]:
     result = list(rules)
     for number in _upstream(
         flow,
         roots,
         lambda source: rules[source].role in WEIGHTS or rules[source].category is Category.ALLOW,
     ):
-        _keep(result, number, Kind.POSITION, "")
+        _keep(result, number, kind, "")
     return result
 
 

@@ -1,0 +1,99 @@
+"""What decides the way that control takes: which branch runs, and how often a loop does."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+
+from tf_amp_rewriter.ir import calls
+from tf_amp_rewriter.ir import program as ir
+from tf_amp_rewriter.ops import calls as call_table
+from tf_amp_rewriter.ops import handles
+
+Port = tuple[int, int, int]  # scope, node, port or input
+
+
+def steering(program: ir.Program) -> Iterator[int]:
+    """Yields the type variables of the float32 values of which loops and branches hang.
+
+    A predicate is followed back through integers and booleans, also into functions and around
+    loops, to the comparisons that read float32. Linear in the number of nodes.
+    """
+    stack: list[Port] = []
+    for scope_index, index, position in _predicates(program):
+        node = program.scopes[scope_index].nodes[index]
+        if node.in_vars[position] != ir.NO_VAR:
+            yield node.in_vars[position]
+        else:
+            stack.append((scope_index, *node.inputs[position]))
+    callers = _callers(program) if stack else {}
+    seen = set(stack)
+    while stack:
+        scope_index, index, port = stack.pop()
+        scope = program.scopes[scope_index]
+        node = scope.nodes[index]
+        if node.op == ir.ARG:
+            found = [*callers.get((scope_index, index), ())]
+        elif node.op in handles.SHAPE_READERS:
+            continue
+        elif node.op in call_table.CALLS:
+            found = list(_results(program, scope, (scope_index, index, port)))
+        else:
+            yield from (var for var in node.in_vars if var != ir.NO_VAR)
+            found = [
+                (scope_index, *source)
+                for source, var in zip(node.inputs, node.in_vars, strict=True)
+                if var == ir.NO_VAR
+            ]
+        for place in found:
+            if place not in seen:
+                seen.add(place)
+                stack.append(place)
+
+
+def _predicates(program: ir.Program) -> Iterator[Port]:
+    """Yields the inputs that say which branch runs, or whether a loop goes on."""
+    for scope_index, scope in enumerate(program.scopes):
+        for index, node in enumerate(scope.nodes):
+            if node.op in handles.SWITCHES:
+                yield scope_index, index, 1
+            elif node.op in call_table.CALLS:
+                if call_table.CALLS[node.op].first_input:
+                    yield scope_index, index, 0
+                for callee in calls.callees(program, scope, node):
+                    if not callee.gives_results:
+                        yield from (
+                            (callee.scope, r, 0) for r in program.scopes[callee.scope].results
+                        )
+
+
+def _callers(program: ir.Program) -> dict[tuple[int, int], list[Port]]:
+    """Returns (scope, argument) -> the outputs that calls give it, and loops carry to it."""
+    found: dict[tuple[int, int], list[Port]] = collections.defaultdict(list)
+    for scope_index, scope in enumerate(program.scopes):
+        for node in scope.nodes:
+            callees = list(calls.callees(program, scope, node))
+            for callee in callees:
+                for argument in range(program.scopes[callee.scope].num_args):
+                    place = (callee.scope, argument)
+                    found[place].append((scope_index, *node.inputs[argument + callee.first_input]))
+            # what the body gives is the argument of the body and of the condition in the next step
+            bodies = [c.scope for c in callees if c.is_loop and c.gives_results]
+            for body in bodies:
+                for argument, result in enumerate(program.scopes[body].results):
+                    source = program.scopes[body].nodes[result].inputs[0]
+                    for callee in callees:
+                        found[callee.scope, argument].append((body, *source))
+    return found
+
+
+def _results(program: ir.Program, scope: ir.Scope, port: Port) -> Iterator[Port]:
+    """Yields what the output of a call is: a result of its functions; of a loop, its input too."""
+    scope_index, index, number = port
+    node = scope.nodes[index]
+    for callee in calls.callees(program, scope, node):
+        if callee.gives_results:
+            body = program.scopes[callee.scope]
+            yield callee.scope, *body.nodes[body.results[number]].inputs[0]
+            if callee.is_loop:
+                yield scope_index, *node.inputs[number]

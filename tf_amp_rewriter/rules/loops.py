@@ -1,0 +1,75 @@
+"""Loop-carried values that stay float32 for what the loop does to them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+from tf_amp_rewriter.dtypes import LowPrecision
+from tf_amp_rewriter.ir.flow import Flow, topological_order
+from tf_amp_rewriter.ops.rows import Category
+from tf_amp_rewriter.ops.sums import ADDITIONS, SCALINGS
+from tf_amp_rewriter.reasons import Kind
+from tf_amp_rewriter.rules import free as free_values
+from tf_amp_rewriter.rules.rule import Rule
+
+
+def keep_sums(
+    flow: Flow, ops: Sequence[frozenset[str]], rules: Sequence[Rule], low: LowPrecision
+) -> list[Rule]:
+    """Keeps float32 what a loop adds to from step to step: counters, running sums and averages.
+
+    Nobody knows how often a loop runs, and a low sum stalls: 2048 + 1 is 2048 in half, 256 + 1 is
+    256 in bfloat16. A state that each step multiplies by an activation (the gates of LSTM and GRU)
+    or puts through a function is no sum.
+    """
+    result = list(rules)
+    if not flow.carried:
+        return result
+    free = free_values.analyse(flow, rules, topological_order(flow), low)
+
+    def is_linear(number: int) -> bool:
+        if rules[number].category is Category.CLEAR or ops[number] <= ADDITIONS:
+            return free[number] is None
+        inputs = [source for source in flow.sources[number] if free[source] is None]
+        return ops[number] <= SCALINGS and len(inputs) == 1
+
+    for cycle in _cycles(flow, is_linear):
+        if any(ops[number] <= ADDITIONS for number in cycle):
+            for number in cycle:
+                if result[number].eligible:
+                    result[number] = dataclasses.replace(
+                        result[number], eligible=False, kind=Kind.SUM
+                    )
+    return result
+
+
+def _cycles(flow: Flow, is_part: Callable[[int], bool]) -> Iterator[list[int]]:
+    """Yields the strongly connected parts that hold a carried value, of more than one class.
+
+    Two searches without recursion (Kosaraju's algorithm): what is finished last in the first begins
+    a part in the second, along the edges turned round.
+    """
+    order: list[int] = []
+    seen: set[int] = set()
+    for root in sorted(number for number in flow.carried if is_part(number)):
+        stack = [(root, False)]
+        while stack:
+            number, is_done = stack.pop()
+            if is_done:
+                order.append(number)
+            elif number not in seen:
+                seen.add(number)
+                stack.append((number, True))
+                stack.extend((r, False) for r in flow.readers[number] if is_part(r))
+    for root in reversed(order):
+        if root not in seen:
+            continue
+        seen.remove(root)
+        part = [root]
+        for number in part:  # grows
+            near = [source for source in flow.sources[number] if source in seen]
+            seen.difference_update(near)
+            part.extend(near)
+        if len(part) > 1 and not flow.carried.isdisjoint(part):
+            yield part
