@@ -45,9 +45,9 @@ def build_keras_masked(directory: Path) -> TestModel:
 
     keras.utils.set_random_seed(16)
     ids = keras.Input((None,), dtype="int32", name="ids")
-    x = layers.Embedding(WORDS, 12, mask_zero=True, embeddings_initializer="normal")(ids)
-    x = layers.LSTM(16, return_sequences=True)(20.0 * x)
-    x = layers.LSTM(12)(x)
+    normal = keras.initializers.RandomNormal(stddev=1.0)
+    x = layers.Embedding(WORDS, 12, mask_zero=True, embeddings_initializer=normal)(ids)
+    x = layers.LSTM(12)(layers.LSTM(16, return_sequences=True)(x))
     sequence = keras.Input((None, 8), name="sequence")
     y = layers.Masking()(sequence)
     y = layers.Bidirectional(layers.GRU(10, return_sequences=True))(y)
@@ -89,8 +89,8 @@ def build_tf_keras_rnn(directory: Path) -> TestModel:
 
     tf_keras.utils.set_random_seed(20)
     ids = layers.Input((None,), dtype="int32", name="ids")
-    x = layers.Embedding(WORDS, 12, mask_zero=True, embeddings_initializer="normal")(ids)
-    x = layers.Rescaling(20.0)(x)
+    normal = tf_keras.initializers.RandomNormal(stddev=1.0)
+    x = layers.Embedding(WORDS, 12, mask_zero=True, embeddings_initializer=normal)(ids)
     x = layers.Bidirectional(layers.LSTM(12))(x)
     model = tf_keras.Model(ids, layers.Dense(6, name="scores")(x))
     path = directory / "tf_keras_rnn"

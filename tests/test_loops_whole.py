@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import models_tf1, walk
+from tests import loaders, models_tf1, walk
 from tests.conftest import GetModel
 from tests.rewritten import DTYPES, Rewrite, Rewritten, outputs_of
 
@@ -51,6 +51,8 @@ LOOPS = (
     "tf1_nested_loops",
     "frozen_nested_loops",
 )
+# Their padding, zeros at the end of an example, changes nothing.
+MASKED = ("keras_masked", "tf_keras_rnn", "tf_keras_plain")
 # What each of these chooses: outputs that are integers.
 CHOSEN = {"beam_search": "tokens", "decoder": "words", "detector": "chosen"}
 # Of a weight; the largest relative error of one rounding is 2**-8 in bfloat16, 2**-11 in half.
@@ -125,6 +127,20 @@ def test_what_a_model_chooses_does_not_hang_on_a_rounding(name: str, model: GetM
         np.testing.assert_array_equal(serve(**inputs)[CHOSEN[name]], expected)
 
     assert len(np.unique(expected)) >= 3  # nor does it choose the same always
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_a_masked_model_ignores_its_padding(name: str, model: GetModel, answers: Any) -> None:
+    built = model(name)
+    wider = {
+        key: np.pad(value, [(0, 0), (0, 3)] + [(0, 0)] * (value.ndim - 2))
+        for key, value in built.inputs.items()
+    }
+
+    padded = loaders.run_tf1(built.path, built.signature, wider)
+
+    for output, value in answers(name)[built.signature].items():
+        np.testing.assert_allclose(padded[output], value, atol=1e-6)
 
 
 def changes(generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
