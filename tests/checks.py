@@ -114,8 +114,12 @@ def check_rewrite(
         graph = graph_text.parse(before, dtype)
         expected = ir_text.graph_text(graph_text.parse(after, dtype))
         report = checked_rewrite(graph, dtype, feeds, ranges, not_run, options)
-        actual = _text_of(report)
-        assert _sorted(expected) == _sorted(actual), _difference(expected, actual)
+        assert_same_text(expected, _text_of(report))
+
+
+def assert_same_text(expected: str, actual: str) -> None:
+    """Asserts that two texts are of the same graph, whatever the order of the nodes."""
+    assert _sorted(expected) == _sorted(actual), _difference(expected, actual)
 
 
 def check_unchanged(text: str, **arguments: object) -> None:

@@ -215,3 +215,92 @@ def test_a_reference_to_an_odd_port(ref: str) -> None:
     graph_def.node[-1].input[0] = ref
 
     assert message_of(graph_def) == f"out: input `{ref}` names no output of node `parts`"
+
+
+# --- recursion -----------------------------------------------------------------------------------
+
+UNROLL = (
+    "hint: write the recursion as a loop (`tf.while_loop`), or as copies of the function down to "
+    "the depth that the model needs"
+)
+
+
+def chain(length: int, last: str = "") -> graph_pb2.GraphDef:
+    """Returns a graph that calls `f0`, which calls `f1`, and so on; the last one calls `last`."""
+    result = calling_graph()
+    (function,) = result.library.function
+    result.node[1].attr["f"].func.name = "f0"
+    body = node_def_pb2.NodeDef(name="r", op="PartitionedCall", input=["a"])
+    for types in ("Tin", "Tout"):
+        body.attr[types].list.type.append(1)
+    for index in range(length):
+        added = result.library.function.add()
+        added.CopyFrom(function)
+        added.signature.name = f"f{index}"
+        called = f"f{index + 1}" if index + 1 < length else last
+        if called:
+            added.node_def[0].CopyFrom(body)
+            added.node_def[0].attr["f"].func.name = called
+            added.ret["b"] = "r:output:0"
+    del result.library.function[0]
+    return result
+
+
+@pytest.mark.parametrize(
+    ("length", "cycle"),
+    [
+        (1, "`f0` -> `f0`"),
+        (2, "`f0` -> `f1` -> `f0`"),
+        (5, "`f0` -> `f1` -> `f2` -> `f3` -> `f4` -> `f0`"),
+        (2000, "`f0` -> `f1` -> `f2` -> (1995 more) -> `f1998` -> `f1999` -> `f0`"),
+    ],
+)
+def test_functions_that_call_themselves_are_refused(length: int, cycle: str) -> None:
+    assert message_of(chain(length, last="f0")) == (
+        f"f0: calls itself: {cycle}; expected functions without recursion\n{UNROLL}"
+    )
+
+
+def test_the_cycle_is_named_and_not_the_way_into_it() -> None:
+    message = message_of(chain(4, last="f2")).splitlines()[0]
+
+    assert message == (
+        "f2: calls itself: `f2` -> `f3` -> `f2`; expected functions without recursion"
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "attr", "inputs", "types"),
+    [
+        ("StatelessIf", "else_branch", ["a"], ("Tin", "Tout")),
+        ("StatelessCase", "branches", ["a"], ("Tin", "Tout")),
+        ("StatelessWhile", "body", [], ("T",)),
+        ("MapDataset", "f", ["a"], ("Targuments", "output_types")),  # an op that we don't follow
+        ("AcmeCall", "body", [], ()),  # an op that nobody knows
+        ("f", "", ["a"], ()),  # the function as an op
+    ],
+)
+def test_whatever_names_the_function_is_a_call(
+    op: str, attr: str, inputs: list[str], types: tuple[str, ...]
+) -> None:
+    graph_def = calling_graph()
+    node = graph_def.library.function[0].node_def.add(name="again", op=op, input=inputs)
+    if attr == "branches":
+        node.attr[attr].list.func.add(name="f")
+    elif attr:
+        node.attr[attr].func.name = "f"
+    for name in types:
+        node.attr[name].list.SetInParent()
+    if op == "StatelessIf":
+        node.attr["Tcond"].type = 1
+
+    assert message_of(graph_def).splitlines()[0] == (
+        "f: calls itself: `f` -> `f`; expected functions without recursion"
+    )
+
+
+def test_a_nest_of_two_thousand_functions_is_no_recursion() -> None:
+    report = tf_amp_rewriter.rewrite_graph_def(chain(2000))
+
+    assert report.graph_def is not None
+    assert len(report.graph_def.library.function) == 2000

@@ -30,7 +30,9 @@ def classify(flow: Flow, rules: Sequence[Rule], low: LowPrecision) -> Decisions:
     4. CLEAR is low if all inputs that are not free are low, or if every consumer wants low. It
        passes taint on.
     5. Weights follow their consumers, and so do CLEAR ops on weights alone.
-    6. An island of low classes without an ALLOW op or a table goes back to float32.
+    6. What a loop reads at every step has the precision of all that reads it, if they agree: it is
+       then cast once outside, and not at every step. So is what it carries, if all read it low.
+    7. An island of low classes without an ALLOW op or a table goes back to float32.
 
     Cycles (a function called twice in a row, a loop): all start as low and untainted; a class is
     visited again when one that it reads changes, and changes go one way only, so this ends. What is
@@ -42,6 +44,7 @@ def classify(flow: Flow, rules: Sequence[Rule], low: LowPrecision) -> Decisions:
     passing.find_leaving(order)
     passing.run(order)
     passing.revert_groundless()
+    passing.cast_before_loops(order)
     passing.settle_weights(order)
     passing.revert_islands()
     passing.settle_weights(order)
@@ -159,6 +162,24 @@ class _Pass:
                     is_low[reader] = 0
                     stack.append(reader)
         return [number for number in range(len(is_low)) if is_low[number]]
+
+    def cast_before_loops(self, order: Sequence[int]) -> None:
+        """Gives what crosses the border of a loop the precision of all that reads it there."""
+        crossing = self.flow.invariants | self.flow.carried
+        for number in reversed(order):
+            rule = self.rules[number]
+            if number not in crossing or not rule.eligible or self.free[number] is not None:
+                continue
+            readers = {
+                self.decisions[r].low
+                for r in self.flow.readers[number]
+                if self.rules[r].role is not Role.SHAPE
+            }
+            is_low = self.decisions[number].low
+            if readers == {True} and not is_low and self.misfit_of(number) is None:
+                self.decisions[number] = Decision(True, Kind.CLEAR)
+            elif readers == {False} and is_low and number in self.flow.invariants:
+                self.decisions[number] = Decision(False, Kind.CONSUMERS)
 
     def decide(self, number: int) -> tuple[Decision, int]:
         """Returns the decision of a class and the origin of its taint."""

@@ -1,9 +1,10 @@
-"""The whole flow on one page: read, view, flow, rules, classify, rewrite, check, write, publish."""
+"""The whole flow on one page: read, view, decide, rewrite, check, write, publish, report."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import os
 import time
@@ -22,7 +23,7 @@ from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.reasons import Decisions
 from tf_amp_rewriter.report import build as reports
 from tf_amp_rewriter.report.model import Report
-from tf_amp_rewriter.rewrite import apply
+from tf_amp_rewriter.rewrite import apply, face_calls, faces, invariants
 from tf_amp_rewriter.rules import assign
 from tf_amp_rewriter.saved_model import checkpoint as checkpoints
 from tf_amp_rewriter.saved_model import object_graph, publish, reader, writer
@@ -55,7 +56,7 @@ def rewrite_saved_model(
         links = object_graph.links(model)
         rewritten = _rewrite(build.program(graphs), links, options, model.checkpoint)
         edited = rewritten.edited
-        report = _checked(graphs, rewritten, options, model.checkpoint)
+        report = _checked(rewritten, options, model.checkpoint)
         proto = _edited_proto(model, edited, options)
         with publish.staging_beside(destination) as staging:
             writer.write(source, staging, proto, model.checkpoint, edited.conversions)
@@ -82,7 +83,7 @@ def rewrite_graph_def(graph_def: graph_pb2.GraphDef, options: Options = _DEFAULT
         program = build.program(graphs)
         _expect_tensors(program.main_scope(0), options)
         rewritten = _rewrite(program, variables.Links(), options, None)
-        report = _checked(graphs, rewritten, options, None)
+        report = _checked(rewritten, options, None)
     report = dataclasses.replace(report, graph_def=rewritten.edited.graph_defs[0])
     return reports.with_places(report, "", "", time.perf_counter() - start)
 
@@ -136,21 +137,46 @@ def _rewrite(
     options: Options,
     checkpoint: checkpoints.Checkpoint | None,
 ) -> _Rewritten:
-    flow = flows.flow(program, links)
-    rules = assign.assign(flow, options, _misfit_finder(checkpoint, options))
-    decisions = classify.classify(flow, rules, options.low)
+    misfit = _misfit_finder(checkpoint, options)
+    candidates = face_calls.candidates(program)
+    flow, decisions = _decide(_split(program, candidates), links, options, misfit)
+    gaining = face_calls.gaining(flow, decisions)
+    if gaining != candidates:
+        flow, decisions = _decide(_split(program, gaining), links, options, misfit)
+    mixed = invariants.mixed(flow, decisions)
+    if mixed:
+        split = build.program(invariants.split(flow.program, mixed))
+        flow, decisions = _decide(split, links, options, misfit)
     return _Rewritten(flow, decisions, apply.apply(flow, decisions, options.low, options.device))
 
 
+def _decide(
+    program: ir.Program,
+    links: variables.Links,
+    options: Options,
+    misfit: assign.VariableMisfit,
+) -> tuple[flows.Flow, Decisions]:
+    flow = flows.flow(program, links)
+    rules = assign.assign(flow, options, misfit)
+    return flow, classify.classify(flow, rules, options.low)
+
+
+def _split(program: ir.Program, functions: face_calls.Names) -> ir.Program:
+    """Returns `program` with these functions of each graph split; itself if there are none."""
+    if not any(functions):
+        return program
+    graphs = zip(program.graphs, functions, strict=True)
+    return build.program([faces.split(source, names) for source, names in graphs])
+
+
 def _checked(
-    graphs: Sequence[ir.GraphSource],
     rewritten: _Rewritten,
     options: Options,
     checkpoint: checkpoints.Checkpoint | None,
 ) -> Report:
     """Returns the report on graphs that were found to be valid."""
     flow, edited = rewritten.flow, rewritten.edited
-    for graph, graph_def in zip(graphs, edited.graph_defs, strict=True):
+    for graph, graph_def in zip(flow.program.graphs, edited.graph_defs, strict=True):
         violations = check.check(dataclasses.replace(graph, graph_def=graph_def))
         if violations:
             _expect_valid(graph)
@@ -211,12 +237,16 @@ def _cast_warnings(flow: flows.Flow, decisions: Decisions) -> Iterator[str]:
 def _misfit_finder(
     checkpoint: checkpoints.Checkpoint | None, options: Options
 ) -> Callable[[Sequence[str]], str]:
+    @functools.cache  # the classes of a second run ask again
+    def misfit_of(key: str) -> str:
+        assert checkpoint is not None
+        return checkpoints.misfit_of(checkpoint, key, options.low)
+
     def misfit(keys: Sequence[str]) -> str:
         assert checkpoint is not None
         # An export may hold copies of a variable under several keys: each content is read once.
         entries = {checkpoint.entries[key].crc32c: key for key in keys}
-        texts = (checkpoints.misfit_of(checkpoint, key, options.low) for key in entries.values())
-        return next(filter(None, texts), "")
+        return next(filter(None, map(misfit_of, entries.values())), "")
 
     return misfit
 

@@ -1,11 +1,15 @@
 """Measures how rewriting scales: time by number of nodes, and ResNet50 against copying its files.
 
-    tools/scaling.py [--nodes N ...] [--repeats R] [--skip_resnet50] [--json FILE]
+    tools/scaling.py [--nodes N ...] [--functions F ...] [--repeats R] [--skip_resnet50]
+        [--json FILE]
 
 1. Frozen graphs of 1,000, 10,000 and 100,000 nodes are made and rewritten in memory: time per node,
    and its ratio to the smallest graph's. In proportion means: the ratio stays near 1. Both count
    the process's own CPU time, which other processes on the machine disturb least.
-2. ResNet50's SavedModel is rewritten, copied with `cp -r`, and loaded and frozen by TensorFlow, in
+2. Programs of 200 and 2,000 functions, of 50 nodes each, in nests ten deep: likewise. Every
+   function is one that outsiders see, and all but the first of a nest are called from inside, by
+   one or two others; so each is split into a face and what is behind it.
+3. ResNet50's SavedModel is rewritten, copied with `cp -r`, and loaded and frozen by TensorFlow, in
    turns. Times and memory are without TensorFlow's import: each of the two runs in a process of its
    own that imports TensorFlow first; memory is the peak above what it held then.
 """
@@ -33,6 +37,9 @@ ROOT: Final = pathlib.Path(__file__).parent.parent
 DEFAULT_NODES: Final = (1_000, 10_000, 100_000)
 WIDTH: Final = 8  # of the weights in the synthetic graphs
 BLOCK_NODES: Final = 12  # per block of the chain, see `chain`
+DEFAULT_FUNCTIONS: Final = (200, 2_000)
+BLOCKS_PER_FUNCTION: Final = 4  # and two calls: 50 nodes
+NEST: Final = 10  # functions of a nest, each but the last calling the next, and the first the last
 FUNCTION_SHARE: Final = 4  # one block of so many is a call; there is a function for each
 MEGA: Final = 1e6
 
@@ -43,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--nodes", nargs="+", type=int, default=list(DEFAULT_NODES))
+    parser.add_argument("--functions", nargs="*", type=int, default=list(DEFAULT_FUNCTIONS))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--skip_resnet50", action="store_true")
     parser.add_argument("--json", type=pathlib.Path, help="write the figures there too")
@@ -53,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     # This process never imports TensorFlow: a child's ru_maxrss starts at its parent's size.
     figures: dict[str, Any] = {}
-    figures["nodes"] = measure_nodes(flags.nodes, flags.repeats)
+    figures["nodes"] = measure_nodes("nodes", flags.nodes, flags.repeats)
+    figures["functions"] = measure_nodes("functions", flags.functions, flags.repeats)
     if not flags.skip_resnet50:
         figures["resnet50"] = measure_resnet50(flags.repeats)
     if flags.json is not None:
@@ -71,13 +80,20 @@ def _child(*task: str) -> Any:
 # ---------------------------------------------------------------- synthetic graphs
 
 
-def measure_nodes(sizes: Sequence[int], repeats: int) -> Sequence[Mapping[str, float]]:
-    """Rewrites a synthetic graph of each size, and prints the time per node."""
+def measure_nodes(task: str, sizes: Sequence[int], repeats: int) -> Sequence[Mapping[str, float]]:
+    """Rewrites a synthetic graph of each size, and prints the time per node.
+
+    Args:
+        task: `nodes` or `functions`; what the sizes count.
+        sizes: the sizes.
+        repeats: how often to rewrite each; the time is the median.
+    """
     rows: list[dict[str, float]] = []
-    print(f"| nodes | time | CPU time | per node | against the smallest |\n|{' --- |' * 5}")
+    print(f"\n| nodes | time | CPU time | per node | against the smallest |\n|{' --- |' * 5}")
     for size in sizes:
+        nodes = size if task == "nodes" else size * 50
         # A large graph needs no repeats to be measured well.
-        row = _child("nodes", str(size), str(max(1, min(repeats, 100_000 // size))))
+        row = _child(task, str(size), str(max(1, min(repeats, 100_000 // nodes))))
         row["ratio"] = row["per_node_us"] / (rows or [row])[0]["per_node_us"]
         rows.append(row)
         print(
@@ -95,13 +111,35 @@ def rewrite_nodes(size: str, repeats: str) -> Mapping[str, float]:
     rewrite = tf_amp_rewriter.rewrite_graph_def
     rewrite(chain(BLOCK_NODES * 2 * FUNCTION_SHARE))  # reads tables, imports what is imported late
     graph_def = chain(int(size))
-    nodes = len(graph_def.node) + sum(len(f.node_def) for f in graph_def.library.function)
     options = tf_amp_rewriter.Options(outputs=("out:0",))
+    return _timed(lambda: rewrite(graph_def, options), graph_def, int(repeats))
+
+
+def rewrite_functions(count: str, repeats: str) -> Mapping[str, float]:
+    """Returns the median time to rewrite a SavedModel of `count` functions, on disk."""
+    import tf_amp_rewriter
+
+    with tempfile.TemporaryDirectory(prefix="tf_amp_rewriter_scaling_") as folder:
+        source, destination = pathlib.Path(folder) / "in", pathlib.Path(folder) / "out"
+        options = tf_amp_rewriter.Options(overwrite=True)
+        nests(NEST, source)
+        tf_amp_rewriter.rewrite_saved_model(source, destination, options)
+        graph_def = nests(int(count), source)
+        return _timed(
+            lambda: tf_amp_rewriter.rewrite_saved_model(source, destination, options),
+            graph_def,
+            int(repeats),
+        )
+
+
+def _timed(rewrite: Callable[[], Any], graph_def: Any, repeats: int) -> Mapping[str, float]:
+    """Returns the median time of `rewrite`, which rewrites `graph_def`."""
+    nodes = len(graph_def.node) + sum(len(f.node_def) for f in graph_def.library.function)
     times, cpu_times = [], []
-    for _ in range(int(repeats)):
+    for _ in range(repeats):
         gc.collect()
         start, cpu_start = time.perf_counter(), time.process_time()
-        report = rewrite(graph_def, options)
+        report = rewrite()
         times.append(time.perf_counter() - start)
         cpu_times.append(time.process_time() - cpu_start)
         assert report.type_variables_low > nodes / BLOCK_NODES
@@ -125,10 +163,7 @@ def chain(size: int) -> Any:
     graph_def = graph_pb2.GraphDef()
     graph_def.versions.producer = 1882  # a recent one; it decides what the importer accepts
     builder = _Builder(graph_def.node)
-    x = builder.add("x", "Placeholder", [], dtype=_float())
-    shape = graph_def.node[0].attr["shape"].shape
-    shape.dim.add(size=1)
-    shape.dim.add(size=WIDTH)
+    x = _placeholder(graph_def)
     for index in range(max(1, size // BLOCK_NODES)):
         if index % FUNCTION_SHARE == FUNCTION_SHARE - 1:
             _add_function(graph_def.library, f"block_{index}")
@@ -137,6 +172,56 @@ def chain(size: int) -> Any:
             x = builder.block(f"block_{index}", x)
     builder.add("out", "Identity", [x])
     return graph_def
+
+
+def nests(functions: int, directory: pathlib.Path) -> Any:
+    """Writes a SavedModel of nested functions, and returns its GraphDef.
+
+    Each function is `BLOCKS_PER_FUNCTION` blocks of `chain`, a MatMul, and a call of the next of
+    its nest. The first of a nest also calls the last, which so has two callers.
+    """
+    import numpy as np
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    saved_model = saved_model_pb2.SavedModel(saved_model_schema_version=1)
+    meta_graph = saved_model.meta_graphs.add()
+    meta_graph.meta_info_def.tags.append("serve")
+    graph_def = meta_graph.graph_def
+    graph_def.versions.producer = 1882
+    x = main_x = _placeholder(graph_def)
+    for index in range(functions):
+        function = graph_def.library.function.add()
+        function.signature.name = f"f{index}"
+        function.signature.input_arg.add(name="x", type=_float())
+        function.signature.output_arg.add(name="y", type=_float())
+        meta_graph.object_graph_def.concrete_functions[f"f{index}"].SetInParent()
+        body, y = _Builder(function.node_def, in_function=True), "x"
+        for block in range(BLOCKS_PER_FUNCTION):
+            y = body.block(f"block_{block}", y)
+        weight = body.constant("w", np.full((WIDTH, WIDTH), 0.125, np.float32))
+        y = body.add("matmul", "MatMul", [y, weight])
+        place = index % NEST
+        if place < NEST - 1 and index + 1 < functions:
+            y = body.call("next", f"f{index + 1}", y)
+        if place == 0 and index + NEST <= functions:
+            y = body.call("last", f"f{index + NEST - 1}", y)
+        function.ret["y"] = y
+        if place == 0:
+            x = _Builder(graph_def.node).call(f"call_{index}", f"f{index}", x)
+    _Builder(graph_def.node).add("out", "Identity", [x])
+    signature = meta_graph.signature_def["serving_default"]
+    signature.inputs["x"].name, signature.outputs["out"].name = f"{main_x}:0", "out:0"
+    directory.mkdir(exist_ok=True)
+    (directory / "saved_model.pb").write_bytes(saved_model.SerializeToString())
+    return graph_def
+
+
+def _placeholder(graph_def: Any) -> str:
+    x = _Builder(graph_def.node).add("x", "Placeholder", [], dtype=_float())
+    shape = graph_def.node[0].attr["shape"].shape
+    shape.dim.add(size=1)
+    shape.dim.add(size=WIDTH)
+    return x
 
 
 def _float() -> Any:
@@ -207,7 +292,7 @@ class _Builder:
         node.attr["Tin"].list.type.append(_float())
         node.attr["Tout"].list.type.append(_float())
         node.attr["f"].func.name = function
-        return name
+        return f"{name}:output:0" if self.in_function else name
 
 
 # ---------------------------------------------------------------- ResNet50
@@ -293,6 +378,7 @@ def _measured(call: Callable[[], object]) -> Mapping[str, float]:
 
 TASKS: Final[Mapping[str, Callable[..., Any]]] = {
     "nodes": rewrite_nodes,
+    "functions": rewrite_functions,
     "build": build_resnet50,
     "rewrite": rewrite_resnet50,
     "freeze": freeze_resnet50,

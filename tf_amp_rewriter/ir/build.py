@@ -15,8 +15,9 @@ from tensorflow.core.framework import attr_value_pb2, function_pb2, node_def_pb2
 
 from tf_amp_rewriter import errors
 from tf_amp_rewriter.dtypes import DT_FLOAT, REF_OFFSET
-from tf_amp_rewriter.ir import constants, op_defs
+from tf_amp_rewriter.ir import calls, constants, op_defs, recursion
 from tf_amp_rewriter.ir import program as ir
+from tf_amp_rewriter.ops import calls as call_table
 from tf_amp_rewriter.ops import einsum, handles
 from tf_amp_rewriter.ops.attrs import attr_of
 
@@ -37,7 +38,8 @@ def program(graphs: Sequence[ir.GraphSource]) -> ir.Program:
 
     Raises:
         errors.InputError: an input names no node or port, a name stands twice, a type attribute is
-            missing, a list of types has the wrong length, a constant or an equation is damaged.
+            missing, a list of types has the wrong length, a constant or an equation is damaged, a
+            function calls itself.
     """
     type_vars: list[ir.TypeVar] = []
     scopes: list[ir.Scope] = []
@@ -45,18 +47,22 @@ def program(graphs: Sequence[ir.GraphSource]) -> ir.Program:
     for graph_index, source in enumerate(graphs):
         library = source.graph_def.library.function
         ops = _Ops({f.signature.name: f.signature for f in library}, source.op_defs)
-        main = _ScopeBuilder(graph_index, -1, "", ops, len(scopes), type_vars)
-        scopes.append(main.build(source.graph_def.node, None))
         names: dict[str, int] = {}
-        for index, function in enumerate(library):
-            name = function.signature.name
-            if name in names:
+        for index, function in enumerate(library, len(scopes) + 1):
+            if function.signature.name in names:
+                name = function.signature.name
                 raise errors.InputError("stands twice in the function library", scope=name)
-            names[name] = len(scopes)
-            body = _ScopeBuilder(graph_index, index, name, ops, len(scopes), type_vars)
-            scopes.append(body.build(function.node_def, function))
+            names[function.signature.name] = index
+        main = _ScopeBuilder(graph_index, -1, "", ops, names, len(scopes), type_vars)
+        scopes.append(main.build(source.graph_def.node, None))
+        for index, (name, function) in enumerate(zip(names, library, strict=True)):
+            body = _ScopeBuilder(graph_index, index, name, ops, names, len(scopes), type_vars)
+            face = source.inner.get(name, "")
+            scopes.append(body.build(function.node_def, function, face))
         function_scopes.append(names)
-    return ir.Program(tuple(graphs), tuple(scopes), tuple(type_vars), tuple(function_scopes))
+    result = ir.Program(tuple(graphs), tuple(scopes), tuple(type_vars), tuple(function_scopes))
+    recursion.expect_none(result)
+    return result
 
 
 def port_number(text: str) -> int | None:
@@ -137,6 +143,7 @@ class _ScopeBuilder:
     function: int
     name: str
     ops: _Ops
+    function_scopes: Mapping[str, int]
     scope_index: int
     type_vars: list[ir.TypeVar]
     index_of: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -146,6 +153,7 @@ class _ScopeBuilder:
         self,
         protos: Sequence[node_def_pb2.NodeDef],
         function: function_pb2.FunctionDef | None,
+        face: str = "",
     ) -> ir.Scope:
         args = list(function.signature.input_arg) if function else []
         self.index_names([arg.name for arg in args], protos)
@@ -157,7 +165,24 @@ class _ScopeBuilder:
             assert function is not None
             nodes.append(self.result(len(nodes), result, function))
         self.expect_no_cycle(nodes)
-        return ir.Scope(self.graph, self.function, self.name, tuple(nodes), len(args), len(results))
+        return ir.Scope(
+            self.graph,
+            self.function,
+            self.name,
+            tuple(nodes),
+            len(args),
+            len(results),
+            self.calls(nodes),
+            frozenset([node.op for node in nodes]),
+            face,
+        )
+
+    def calls(self, nodes: Sequence[ir.Node]) -> Mapping[int, tuple[ir.Callee, ...]]:
+        return {
+            index: calls.callees(node.proto, self.function_scopes)
+            for index, node in enumerate(nodes)
+            if node.op in call_table.CALLS and node.proto is not None
+        }
 
     def expect_no_cycle(self, nodes: Sequence[ir.Node]) -> None:
         """Refuses what would let those who follow inputs run in circles; loops may go round."""

@@ -66,6 +66,23 @@ class Node:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Callee:
+    """One function that a node calls.
+
+    Attributes:
+        scope: index of the function's scope.
+        first_input: index of the node's data input that is argument 0.
+        gives_results: whether the function's results are the node's outputs.
+        is_loop: whether argument i, result i, input i and output i are one loop-carried value.
+    """
+
+    scope: int
+    first_input: int
+    gives_results: bool
+    is_loop: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Scope:
     """The main graph of one meta graph, or the body of one function of its library.
 
@@ -76,6 +93,9 @@ class Scope:
         nodes: arguments first, then the nodes in the proto's order, then the results.
         num_args: number of arguments.
         num_results: number of results.
+        calls: index of a node -> the functions that it calls by a row of `ops/calls.py`.
+        ops: the op types of its nodes.
+        face: name of the function that had this body before we split it; see `GraphSource.inner`.
     """
 
     graph: int
@@ -84,6 +104,9 @@ class Scope:
     nodes: tuple[Node, ...]
     num_args: int
     num_results: int
+    calls: Mapping[int, tuple[Callee, ...]]
+    ops: frozenset[str]
+    face: str = ""
 
     @property
     def results(self) -> range:
@@ -104,6 +127,7 @@ class GraphSource:
         visible: names of functions that outsiders call or look at.
         captured: function -> names of the Const nodes that the object graph binds to its last
             arguments; empty where it binds something else. The loader sets these, not a caller.
+        inner: function -> the function that has become a wrapper around it, which had its body.
     """
 
     graph_def: graph_pb2.GraphDef
@@ -113,6 +137,7 @@ class GraphSource:
     roots: frozenset[str] = frozenset()
     visible: frozenset[str] = frozenset()
     captured: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    inner: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

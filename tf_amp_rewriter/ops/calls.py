@@ -16,10 +16,13 @@ class Tie(enum.Enum):
 
     CALL: arguments and results agree with the node's inputs and outputs; likewise for all branches.
     LOOP: value i has one type as input, argument and result of both functions, and output.
+    FOREIGN: as CALL, but the op works on the values itself (it cuts or joins batches), so all but
+        captured inputs keep their type.
     """
 
     CALL = "CALL"
     LOOP = "LOOP"
+    FOREIGN = "FOREIGN"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,30 +34,67 @@ class CallRow:
         functions: attributes that name one function each.
         function_list: attribute that names a list of functions; may be empty.
         first_input: index of the first data input that becomes an argument.
-        input_types: attribute with the types of the arguments.
+        input_types: attributes with the types of the arguments, one after the other.
         output_types: attribute with the types of the results.
         tie: see `Tie`.
         predicates: those of `functions` that give only a predicate, not the node's results.
+        captured: those of `input_types` that a FOREIGN call only hands on.
     """
 
     op: str
     functions: tuple[str, ...]
     function_list: str
     first_input: int
-    input_types: str
+    input_types: tuple[str, ...]
     output_types: str
     tie: Tie
     predicates: tuple[str, ...] = ()
+    captured: tuple[str, ...] = ()
 
 
 _ROWS: Final = (
-    CallRow("Case", (), "branches", 1, "Tin", "Tout", Tie.CALL),
-    CallRow("If", ("then_branch", "else_branch"), "", 1, "Tin", "Tout", Tie.CALL),
-    CallRow("PartitionedCall", ("f",), "", 0, "Tin", "Tout", Tie.CALL),
-    CallRow("StatefulPartitionedCall", ("f",), "", 0, "Tin", "Tout", Tie.CALL),
-    CallRow("StatelessCase", (), "branches", 1, "Tin", "Tout", Tie.CALL),
-    CallRow("StatelessIf", ("then_branch", "else_branch"), "", 1, "Tin", "Tout", Tie.CALL),
-    CallRow("StatelessWhile", ("cond", "body"), "", 0, "T", "T", Tie.LOOP, ("cond",)),
-    CallRow("While", ("cond", "body"), "", 0, "T", "T", Tie.LOOP, ("cond",)),
+    CallRow(
+        "BatchFunction",
+        ("f",),
+        "",
+        0,
+        ("Tin", "Tcaptured"),
+        "Tout",
+        Tie.FOREIGN,
+        captured=("Tcaptured",),
+    ),
+    CallRow("Case", (), "branches", 1, ("Tin",), "Tout", Tie.CALL),
+    CallRow("If", ("then_branch", "else_branch"), "", 1, ("Tin",), "Tout", Tie.CALL),
+    CallRow(
+        "MapDefun",
+        ("f",),
+        "",
+        0,
+        ("Targuments", "Tcaptured"),
+        "output_types",
+        Tie.FOREIGN,
+        captured=("Tcaptured",),
+    ),
+    CallRow("PartitionedCall", ("f",), "", 0, ("Tin",), "Tout", Tie.CALL),
+    CallRow("StatefulPartitionedCall", ("f",), "", 0, ("Tin",), "Tout", Tie.CALL),
+    CallRow("StatelessCase", (), "branches", 1, ("Tin",), "Tout", Tie.CALL),
+    CallRow("StatelessIf", ("then_branch", "else_branch"), "", 1, ("Tin",), "Tout", Tie.CALL),
+    CallRow("StatelessWhile", ("cond", "body"), "", 0, ("T",), "T", Tie.LOOP, ("cond",)),
+    CallRow("While", ("cond", "body"), "", 0, ("T",), "T", Tie.LOOP, ("cond",)),
 )
 CALLS: Final[Mapping[str, CallRow]] = {row.op: row for row in _ROWS}
+
+# What a call that we make is: one of a function without effects, and one of any function.
+CALL: Final = "PartitionedCall"
+STATEFUL_CALL: Final = "StatefulPartitionedCall"
+# Attributes that say how any call of the same function runs. The others, such as `_output_shapes`,
+# `_class` and `_gradient_op_type`, are facts about one place where it is called.
+CALL_SETTINGS: Final = (
+    "_XlaMustCompile",
+    "_collective_manager_ids",
+    "_disable_call_shape_inference",
+    "_read_only_resource_inputs",
+    "config",
+    "config_proto",
+    "executor_type",
+)

@@ -408,7 +408,6 @@ ROWS: Final[tuple[OpRow, ...]] = (
     OpRow("StringToNumber", KEEP, "TF op docs", note=_EDGE),
     # Hand values to other programs, or to batching, where types are agreed elsewhere.
     OpRow("Batch", KEEP, "TF op def", note=_FOREIGN),
-    OpRow("BatchFunction", KEEP, "TF op def", note=_FOREIGN),
     OpRow("Copy", KEEP, "TF op def", note=_FOREIGN),
     OpRow("CopyHost", KEEP, "TF op def", note=_FOREIGN),
     OpRow("DebugIdentity", KEEP, "TF op def", note=_FOREIGN),

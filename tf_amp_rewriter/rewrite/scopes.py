@@ -108,6 +108,7 @@ class _ScopeEditor:
             for place, ref in zip(node.inputs, node.refs, strict=True)
         }
         self.casts: dict[tuple[int, int, bool], str] = {}
+        self.enters: dict[int, str] = {}  # loop invariant -> reference to its second Enter
         self.converted: set[int] = set()
         self.copies: dict[int, str] = {}  # constant -> reference to its low copy
         # Nodes of another op now -> what functions call its output: user's Casts that became
@@ -238,24 +239,50 @@ class _ScopeEditor:
 
     def reference(self, reader: int, producer: int, port: int) -> str:
         """Returns the new text of an input; empty if it stays as it is."""
+        if reader == ir.NO_VAR:
+            return self.renamed_output(producer)
+        return self.tensor(producer, port, self.is_low(reader))
+
+    def tensor(self, producer: int, port: int, wants_low: bool) -> str:
+        """Returns a reference to a float tensor in a precision; empty if its text stays."""
         source = self.scope.nodes[producer]
-        if reader != ir.NO_VAR:
-            port_var = source.out_vars[port if source.known else 0]
-            wants_low = self.is_low(reader)
-            if producer in self.copies:
-                return self.copies[producer] if wants_low else ""
-            gives_low = port_var != ir.NO_VAR and self.is_low(port_var)
-            if source.op == handles.CONSTANT:
-                gives_low = producer in self.converted
-            if wants_low != gives_low:
-                return self.cast(producer, port, wants_low)
-        return self.renamed_output(producer)
+        port_var = source.out_vars[port if source.known else 0]
+        if producer in self.copies:
+            return self.copies[producer] if wants_low else ""
+        gives_low = port_var != ir.NO_VAR and self.is_low(port_var)
+        if source.op == handles.CONSTANT:
+            gives_low = producer in self.converted
+        if wants_low == gives_low:
+            return self.renamed_output(producer)
+        if _is_invariant(source):
+            return self.enter(producer, wants_low)
+        return self.cast(producer, port, wants_low)
+
+    def enter(self, index: int, to_low: bool) -> str:
+        """Returns a reference to a second Enter of a loop invariant, in the other precision.
+
+        So a value that the loop reads in both is cast once, before the loop.
+        """
+        if index not in self.enters:
+            before, port = self.scope.nodes[index].inputs[0]
+            is_constant = self.scope.nodes[before].op == handles.CONSTANT
+            if to_low and is_constant and before not in self.converted | self.copies.keys():
+                self.copy_constant(before)
+            value = self.tensor(before, port, to_low) or self.source_reference(before, port)
+            proto = self.protos.add()
+            proto.CopyFrom(self.proto(index))
+            dtype = self.low.name if to_low else "float32"
+            proto.name = names.unique(f"{proto.name}/{dtype}", self.taken)
+            proto.input[0] = value
+            proto.attr["T"].type = self.low.proto if to_low else DT_FLOAT
+            self.enters[index] = proto.name if self.function is None else f"{proto.name}:output:0"
+        return self.enters[index]
 
     def cast(self, producer: int, port: int, to_low: bool) -> str:
         """Returns a reference to the one Cast of this tensor to this precision."""
         key = (producer, port, to_low)
+        source = self.scope.nodes[producer]
         if key not in self.casts:
-            source = self.scope.nodes[producer]
             dtype = self.low.name if to_low else "float32"
             name = names.unique(names.of_cast(source.name, port, dtype), self.taken)
             proto = self.protos.add(name=name, op=handles.CAST)
@@ -277,3 +304,9 @@ class _ScopeEditor:
         if producer not in self.output_args or self.function is None:
             return ""
         return f"{self.scope.nodes[producer].name}:{self.output_args[producer]}:0"
+
+
+def _is_invariant(node: ir.Node) -> bool:
+    return (
+        node.proto is not None and node.op == handles.ENTER and attr_of(node.proto, "is_constant").b
+    )

@@ -162,7 +162,7 @@ class _Assigner:
 
     def call_rule(self, place: ir.TypeVar, node: ir.Node) -> Rule:
         row = calls.CALLS.get(node.op)
-        if row is not None and place.attr not in (row.input_types, row.output_types):
+        if row is not None and place.attr not in (*row.input_types, row.output_types):
             return Rule(Category.KEEP, Role.NODE, Kind.KEEP, "it decides a branch")
         return Rule(Category.CLEAR, Role.NODE, Kind.CLEAR, eligible=True)
 
@@ -223,7 +223,8 @@ class _Assigner:
             positions=row.positions,
         )
         if node.op in self.wishes or self.options.deny_ops == ("*",):
-            rule = dataclasses.replace(rule, detail="")
+            by_user = node.op in self.wishes
+            rule = dataclasses.replace(rule, detail="", by_user=by_user)
             if row.category is Category.DENY:
                 return dataclasses.replace(rule, kind=Kind.USER)
         if row.category in (Category.DENY, Category.KEEP):
@@ -265,7 +266,8 @@ class _Assigner:
 
 
 def _names(scope: ir.Scope, node: ir.Node) -> tuple[str, ...]:
-    return (node.name, f"{scope.name}/{node.name}") if scope.name else (node.name,)
+    functions = (scope.name, scope.face)
+    return (node.name, *(f"{function}/{node.name}" for function in functions if function))
 
 
 def _role(scope: ir.Scope, node: ir.Node) -> Role:

@@ -53,6 +53,7 @@ class Rule:
         only_if_wanted: low only if all consumers want that.
         only_inside: float32 where its result only leaves the model.
         positions: what it reads decides a size, an index or an integer.
+        by_user: the user's lists say that it may become low, wherever it stands.
     """
 
     category: Category
@@ -67,3 +68,4 @@ class Rule:
     only_if_wanted: bool = False
     only_inside: bool = False
     positions: bool = False
+    by_user: bool = False

@@ -43,7 +43,11 @@ def keep_control(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
 
     A threshold that is passed one step later changes more than the rounding of a value.
     """
-    roots = [n for n in sorted(flow.steering) if rules[n].category is not Category.ALLOW]
+    roots = [
+        number
+        for number in sorted(flow.steering)
+        if rules[number].category is not Category.ALLOW and not rules[number].by_user
+    ]
     result = list(rules)
     for number in roots:
         if rules[number].role not in WEIGHTS:
@@ -236,5 +240,5 @@ def ops_of(flow: Flow) -> list[frozenset[str]]:
 
 
 def _keep(rules: list[Rule], number: int, kind: Kind, detail: str) -> None:
-    if rules[number].eligible:
+    if rules[number].eligible and not rules[number].by_user:
         rules[number] = dataclasses.replace(rules[number], eligible=False, kind=kind, detail=detail)

@@ -1,0 +1,512 @@
+"""Functions that outsiders see and that are called from inside: text by text, and whole models."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import function_pb2, graph_pb2
+from tensorflow.core.protobuf import saved_model_pb2
+
+import tf_amp_rewriter
+from tests import bounds, graph_text, loaders
+from tests.checks import assert_same_text
+from tf_amp_rewriter import dtypes
+from tf_amp_rewriter.ir import check
+from tf_amp_rewriter.ir import program as ir
+from tf_amp_rewriter.ir import text as ir_text
+from tf_amp_rewriter.rewrite import faces
+
+BOTH = ("half", "bfloat16")
+SERVING = "serving_default"
+
+# --- graphs --------------------------------------------------------------------------------------
+
+
+def saved_model(
+    graph: graph_pb2.GraphDef, directory: Path, visible: Collection[str]
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Writes a SavedModel of one signature, whose object graph names `visible`; returns inputs."""
+    with tf.Graph().as_default() as imported:
+        tf.graph_util.import_graph_def(graph, name="")
+    result = saved_model_pb2.SavedModel(saved_model_schema_version=1)
+    meta_graph = result.meta_graphs.add()
+    meta_graph.meta_info_def.tags.append("serve")
+    meta_graph.graph_def.CopyFrom(graph)
+    signature = meta_graph.signature_def[SERVING]
+    random = np.random.default_rng(7)
+    inputs = {}
+    for operation in imported.get_operations():
+        if operation.type == "Placeholder":
+            (tensor,) = operation.outputs
+            signature.inputs[operation.name].name = tensor.name
+            signature.inputs[operation.name].dtype = tensor.dtype.as_datatype_enum
+            known = tensor.shape.rank is not None  # that of a scalar is not
+            values = random.uniform(-1, 1, tensor.shape.as_list() if known else [])
+            inputs[operation.name] = values.astype(tensor.dtype.as_numpy_dtype)
+        elif operation.type == "Identity" and operation.name.startswith("out"):
+            signature.outputs[operation.name].name = operation.outputs[0].name
+    for name in visible:
+        meta_graph.object_graph_def.concrete_functions[name].SetInParent()
+    directory.mkdir()
+    (directory / "saved_model.pb").write_bytes(result.SerializeToString(deterministic=True))
+    return inputs
+
+
+def graph_in(directory: Path) -> graph_pb2.GraphDef:
+    content = (directory / "saved_model.pb").read_bytes()
+    return saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def
+
+
+def text_of(graph: graph_pb2.GraphDef) -> str:
+    """Returns the text of a graph, its functions in the order of their names."""
+    in_order = graph_pb2.GraphDef()
+    in_order.CopyFrom(graph)
+    functions = sorted(graph.library.function, key=lambda f: f.signature.name)
+    del in_order.library.function[:]
+    in_order.library.function.extend(functions)
+    return ir_text.graph_text(in_order)
+
+
+def check_faces(
+    directory: Path,
+    before: str,
+    after: str,
+    visible: Sequence[str] = ("f",),
+    edit: Any = None,
+    **options: Any,
+) -> None:
+    """Rewrites a SavedModel with the graph `before`: it must become `after`, and answer alike.
+
+    Its outputs are the Identity ops whose names begin with `out`. `edit` gets the graphs of both
+    texts, to add what text can't say.
+    """
+    for dtype in BOTH:
+        source, once, twice = (directory / f"{dtype}_{name}" for name in ("in", "once", "twice"))
+        graph, expected = (graph_text.parse(text, dtype) for text in (before, after))
+        for edited in (graph, expected) if edit else ():
+            edit(edited)
+        inputs = saved_model(graph, source, visible)
+        wishes = tf_amp_rewriter.Options(dtype=dtype, **options)
+
+        tf_amp_rewriter.rewrite_saved_model(source, once, wishes)
+        tf_amp_rewriter.rewrite_saved_model(once, twice, wishes)
+
+        assert_same_text(text_of(expected), text_of(graph_in(once)))
+        assert (once / "saved_model.pb").read_bytes() == (twice / "saved_model.pb").read_bytes()
+        steps = bounds.longest_low_path(graph_in(once))
+        for loader in (loaders.run_tf1, loaders.run_c_api):
+            wanted = loader(source, SERVING, inputs)
+            got = loader(once, SERVING, inputs)
+            bounds.assert_close_to_original(wanted, got, dtypes.LOW_PRECISIONS[dtype], steps)
+
+
+def check_whole(directory: Path, before: str, after: str, **arguments: Any) -> None:
+    """Checks that no function is split; `after` is what the rest becomes."""
+    assert "__amp" not in after
+    check_faces(directory, before, after, **arguments)
+
+
+TWICE = """
+x: f32[2,8] = Placeholder
+w: f32[8,8] = Const(seed=1)
+a: f32 = PartitionedCall([x, w], Tout=[f32], f=@f)
+b: f32 = PartitionedCall([a, w], Tout=[f32], f=@f)
+out = Identity(b)
+
+@f(x: f32, w: f32) -> (y=r)
+  m = MatMul(x, w)
+  r = Relu(m)
+"""
+
+
+def test_a_function_called_from_inside_runs_low_behind_its_face(tmp_path: Path) -> None:
+    check_faces(
+        tmp_path,
+        TWICE,
+        """
+        x: f32[2,8] = Placeholder
+        w: low[8,8] = Const(seed=1)
+        x/Cast_low = Cast(x, DstT=low)
+        a: low = PartitionedCall([x/Cast_low, w], Tout=[low], f=@f__amp)
+        b: low = PartitionedCall([a, w], Tout=[low], f=@f__amp)
+        b/Cast_float32 = Cast(b, DstT=f32)
+        out = Identity(b/Cast_float32)
+
+        @f(x: f32, w: f32) -> (y=PartitionedCall/Cast_float32)
+          x/Cast_low = Cast(x, DstT=low)
+          w/Cast_low = Cast(w, DstT=low)
+          PartitionedCall: low = PartitionedCall([x/Cast_low, w/Cast_low], Tout=[low], f=@f__amp)
+          PartitionedCall/Cast_float32 = Cast(PartitionedCall, DstT=f32)
+
+        @f__amp(x: low, w: low) -> (y=r)
+          m = MatMul(x, w)
+          r = Relu(m)
+        """,
+    )
+
+
+def test_with_every_op_denied_nothing_is_split(tmp_path: Path) -> None:
+    check_whole(tmp_path, TWICE, TWICE, deny_ops=("*",))
+
+
+def test_a_pattern_that_names_a_node_of_the_function_still_finds_it(tmp_path: Path) -> None:
+    check_whole(tmp_path, TWICE, TWICE, keep_float32=("^f/m$",))
+
+
+def test_a_call_between_float32_values_gains_nothing(tmp_path: Path) -> None:
+    check_whole(
+        tmp_path,
+        """
+        x: f32[2,8] = Placeholder
+        e = Exp(x)
+        a: f32 = PartitionedCall([e], Tout=[f32], f=@f)
+        s = Sigmoid(a)
+        out = Identity(s)
+
+        @f(x: f32) -> (y=m)
+          w: f32[8,8] = Const(seed=1)
+          m = MatMul(x, w)
+        """,
+        """
+        x: f32[2,8] = Placeholder
+        e = Exp(x)
+        a: f32 = PartitionedCall([e], Tout=[f32], f=@f)
+        s = Sigmoid(a)
+        out = Identity(s)
+
+        @f(x: f32) -> (y=m/Cast_float32)
+          w: low[8,8] = Const(seed=1)
+          x/Cast_low = Cast(x, DstT=low)
+          m = MatMul(x/Cast_low, w)
+          m/Cast_float32 = Cast(m, DstT=f32)
+        """,
+        deny_ops=("Sigmoid", "Exp"),
+    )
+
+
+def test_a_face_that_only_hands_on_float32_keeps_those_behind_it_whole(tmp_path: Path) -> None:
+    # `f` is called by the signature's own function alone; `g`, likewise, by `f`
+    check_whole(
+        tmp_path,
+        """
+        x: f32[2,8] = Placeholder
+        a: f32 = PartitionedCall([x], Tout=[f32], f=@f)
+        out = Identity(a)
+
+        @f(x: f32) -> (y=i)
+          a: f32 = PartitionedCall([x], Tout=[f32], f=@g)
+          i = Identity(a)
+
+        @g(x: f32) -> (y=m)
+          w: f32[8,8] = Const(seed=1)
+          m = MatMul(x, w)
+        """,
+        """
+        x: f32[2,8] = Placeholder
+        a: f32 = PartitionedCall([x], Tout=[f32], f=@f)
+        out = Identity(a)
+
+        @f(x: f32) -> (y=i)
+          a: f32 = PartitionedCall([x], Tout=[f32], f=@g)
+          i = Identity(a)
+
+        @g(x: f32) -> (y=m/Cast_float32)
+          w: low[8,8] = Const(seed=1)
+          x/Cast_low = Cast(x, DstT=low)
+          m = MatMul(x/Cast_low, w)
+          m/Cast_float32 = Cast(m, DstT=f32)
+        """,
+        visible=("f", "g"),
+    )
+
+
+def test_of_two_functions_only_the_one_that_gains_is_split(tmp_path: Path) -> None:
+    # `denied` gives float32 to `f`, whose result is read low
+    check_faces(
+        tmp_path,
+        """
+        x: f32[2,8] = Placeholder
+        w: f32[8,8] = Const(seed=1)
+        e: f32 = PartitionedCall([x], Tout=[f32], f=@denied)
+        a: f32 = PartitionedCall([e], Tout=[f32], f=@f)
+        m = MatMul(a, w)
+        out = Identity(m)
+
+        @denied(x: f32) -> (y=e)
+          e = Exp(x)
+
+        @f(x: f32) -> (y=m)
+          w: f32[8,8] = Const(seed=2)
+          m = MatMul(x, w)
+        """,
+        """
+        x: f32[2,8] = Placeholder
+        w: low[8,8] = Const(seed=1)
+        e: f32 = PartitionedCall([x], Tout=[f32], f=@denied)
+        e/Cast_low = Cast(e, DstT=low)
+        a: low = PartitionedCall([e/Cast_low], Tout=[low], f=@f__amp)
+        m = MatMul(a, w)
+        m/Cast_float32 = Cast(m, DstT=f32)
+        out = Identity(m/Cast_float32)
+
+        @denied(x: f32) -> (y=e)
+          e = Exp(x)
+
+        @f(x: f32) -> (y=PartitionedCall/Cast_float32)
+          x/Cast_low = Cast(x, DstT=low)
+          PartitionedCall: low = PartitionedCall([x/Cast_low], Tout=[low], f=@f__amp)
+          PartitionedCall/Cast_float32 = Cast(PartitionedCall, DstT=f32)
+
+        @f__amp(x: low) -> (y=m)
+          w: low[8,8] = Const(seed=2)
+          m = MatMul(x, w)
+        """,
+        visible=("denied", "f"),
+    )
+
+
+def test_nests_of_three_faces(tmp_path: Path) -> None:
+    check_faces(
+        tmp_path,
+        """
+        x: f32[2,8] = Placeholder
+        w: f32[8,8] = Const(seed=1)
+        m = MatMul(x, w)
+        a: f32 = PartitionedCall([m], Tout=[f32], f=@f)
+        n = MatMul(a, w)
+        out = Identity(n)
+
+        @f(x: f32) -> (y=a)
+          a: f32 = PartitionedCall([x], Tout=[f32], f=@g)
+
+        @g(x: f32) -> (y=a)
+          a: f32 = PartitionedCall([x], Tout=[f32], f=@h)
+
+        @h(x: f32) -> (y=m)
+          w: f32[8,8] = Const(seed=2)
+          m = MatMul(x, w)
+        """,
+        """
+        x: f32[2,8] = Placeholder
+        w: low[8,8] = Const(seed=1)
+        x/Cast_low = Cast(x, DstT=low)
+        m = MatMul(x/Cast_low, w)
+        a: low = PartitionedCall([m], Tout=[low], f=@f__amp)
+        n = MatMul(a, w)
+        n/Cast_float32 = Cast(n, DstT=f32)
+        out = Identity(n/Cast_float32)
+
+        @f(x: f32) -> (y=PartitionedCall/Cast_float32)
+          x/Cast_low = Cast(x, DstT=low)
+          PartitionedCall: low = PartitionedCall([x/Cast_low], Tout=[low], f=@f__amp)
+          PartitionedCall/Cast_float32 = Cast(PartitionedCall, DstT=f32)
+
+        @f__amp(x: low) -> (y=a)
+          a: low = PartitionedCall([x], Tout=[low], f=@g__amp)
+
+        @g(x: f32) -> (y=PartitionedCall/Cast_float32)
+          x/Cast_low = Cast(x, DstT=low)
+          PartitionedCall: low = PartitionedCall([x/Cast_low], Tout=[low], f=@g__amp)
+          PartitionedCall/Cast_float32 = Cast(PartitionedCall, DstT=f32)
+
+        @g__amp(x: low) -> (y=a)
+          a: low = PartitionedCall([x], Tout=[low], f=@h__amp)
+
+        @h(x: f32) -> (y=PartitionedCall/Cast_float32)
+          x/Cast_low = Cast(x, DstT=low)
+          PartitionedCall: low = PartitionedCall([x/Cast_low], Tout=[low], f=@h__amp)
+          PartitionedCall/Cast_float32 = Cast(PartitionedCall, DstT=f32)
+
+        @h__amp(x: low) -> (y=m)
+          w: low[8,8] = Const(seed=2)
+          m = MatMul(x, w)
+        """,
+        visible=("f", "g", "h"),
+    )
+
+
+BRANCHES = """
+x: f32[2,8] = Placeholder
+p: bool[] = Placeholder
+w: f32[8,8] = Const(seed=1)
+m = MatMul(x, w)
+a: f32 = StatelessIf(p, [m], Tout=[f32], then_branch=@f, else_branch=@g)
+n = MatMul(a, w)
+out = Identity(n)
+
+@f(x: f32) -> (y=m)
+  w: f32[8,8] = Const(seed=2)
+  m = MatMul(x, w)
+
+@g(x: f32) -> (y=m)
+  w: f32[8,8] = Const(seed=3)
+  m = MatMul(x, w, transpose_b=True)
+"""
+
+
+def test_a_branch_that_outsiders_see(tmp_path: Path) -> None:
+    # the face of one branch would keep the other, and the conditional, float32
+    check_faces(
+        tmp_path,
+        BRANCHES,
+        """
+        x: f32[2,8] = Placeholder
+        p: bool[] = Placeholder
+        w: low[8,8] = Const(seed=1)
+        x/Cast_low = Cast(x, DstT=low)
+        m = MatMul(x/Cast_low, w)
+        a: low = StatelessIf(p, [m], Tout=[low], then_branch=@f__amp, else_branch=@g)
+        n = MatMul(a, w)
+        n/Cast_float32 = Cast(n, DstT=f32)
+        out = Identity(n/Cast_float32)
+
+        @f(x: f32) -> (y=PartitionedCall/Cast_float32)
+          x/Cast_low = Cast(x, DstT=low)
+          PartitionedCall: low = PartitionedCall([x/Cast_low], Tout=[low], f=@f__amp)
+          PartitionedCall/Cast_float32 = Cast(PartitionedCall, DstT=f32)
+
+        @f__amp(x: low) -> (y=m)
+          w: low[8,8] = Const(seed=2)
+          m = MatMul(x, w)
+
+        @g(x: low) -> (y=m)
+          w: low[8,8] = Const(seed=3)
+          m = MatMul(x, w, transpose_b=True)
+        """,
+    )
+
+
+# --- what a split keeps --------------------------------------------------------------------------
+
+
+def source_of(text: str, edit: Any = None, **facts: Any) -> ir.GraphSource:
+    graph = graph_text.parse(text)
+    if edit:
+        edit(graph)
+    return ir.GraphSource(graph, fetches=frozenset({"out"}), **facts)
+
+
+def function_of(graph: graph_pb2.GraphDef, name: str) -> function_pb2.FunctionDef:
+    (function,) = [f for f in graph.library.function if f.signature.name == name]
+    return function
+
+
+def test_without_functions_the_source_itself_comes_back() -> None:
+    source = source_of(TWICE)
+
+    assert faces.split(source, frozenset()) is source
+
+
+def test_the_inner_function_stands_behind_its_face_and_the_input_is_not_changed() -> None:
+    source = source_of(TWICE, visible=frozenset({"f"}), captured={"f": ("", "w")})
+    before = source.graph_def.SerializeToString(deterministic=True)
+
+    result = faces.split(source, {"f"})
+
+    assert before == source.graph_def.SerializeToString(deterministic=True)
+    names = [f.signature.name for f in result.graph_def.library.function]
+    assert names == ["f", "f__amp"]
+    assert result.inner == {"f__amp": "f"}
+    assert (result.visible, result.captured) == (source.visible, source.captured)
+    assert check.check(result) == []
+
+
+def test_a_name_that_is_taken_is_not_used() -> None:
+    source = source_of(
+        """
+        x: f32[2,8] = Placeholder
+        PartitionedCall: f32 = PartitionedCall([x], Tout=[f32], f=@f)
+        out: f32 = PartitionedCall([PartitionedCall], Tout=[f32], f=@f__amp)
+
+        @f(PartitionedCall: f32) -> (y=r)
+          r = Relu(PartitionedCall)
+
+        @f__amp(x: f32) -> (y=r)
+          r = Relu(x)
+        """
+    )
+
+    result = faces.split(source, {"f"})
+
+    face = function_of(result.graph_def, "f")
+    assert [node.name for node in face.node_def] == ["PartitionedCall_1"]
+    assert dict(face.ret) == {"y": "PartitionedCall_1:output:0"}
+    assert result.inner == {"f__amp_1": "f"}
+    assert check.check(result) == []
+
+
+def test_a_face_keeps_what_it_says_of_itself() -> None:
+    def edit(graph: graph_pb2.GraphDef) -> None:
+        function = function_of(graph, "f")
+        function.signature.is_stateful = True
+        function.signature.description = "ours"
+        function.attr["_noinline"].b = True
+        function.attr["_input_shapes"].list.shape.add()
+        function.attr["forward_function_name"].s = b"forward"
+        function.arg_attr[0].attr["_user_specified_name"].s = b"x"
+        function.resource_arg_unique_id[1] = 7
+        function.signature.control_output.extend(["r", "m"])
+        function.control_ret["r"] = "r"
+        function.control_ret["m"] = "m"
+        (call,) = [node for node in graph.node if node.name == "a"]
+        call.attr["config_proto"].s = b"config"
+        call.attr["_output_shapes"].list.shape.add()
+
+    source = source_of(TWICE, edit)
+    was = function_of(source.graph_def, "f")
+
+    result = faces.split(source, {"f"})
+
+    face, inner = (function_of(result.graph_def, name) for name in ("f", "f__amp"))
+    (call,) = face.node_def
+    assert face.attr == was.attr
+    assert face.arg_attr == was.arg_attr
+    assert face.resource_arg_unique_id == was.resource_arg_unique_id
+    assert face.signature.description == "ours"
+    # one output for all effects: TensorFlow refuses to save a function that names one node twice
+    assert dict(face.control_ret) == {call.name: call.name}
+    assert list(face.signature.control_output) == [call.name]
+    assert call.op == "StatefulPartitionedCall"
+    settings = ["config", "config_proto", "executor_type"]
+    assert sorted(call.attr) == sorted(["Tin", "Tout", "f", *settings])
+    assert call.attr["config_proto"].s == b"config"
+    assert list(inner.node_def) == list(was.node_def)
+    assert (inner.control_ret, inner.arg_attr) == (was.control_ret, was.arg_attr)
+    assert sorted(inner.attr) == ["_input_shapes", "_noinline"]
+    assert check.check(result) == []
+
+
+def test_calls_of_every_kind_go_to_the_inner_function_and_other_names_do_not() -> None:
+    source = source_of(
+        """
+        x: f32[8] = Placeholder
+        p: bool[] = Placeholder
+        i: i32[] = Placeholder
+        a: f32 = StatefulPartitionedCall([x], Tout=[f32], f=@f)
+        b: f32 = StatelessIf(p, [a], Tout=[f32], then_branch=@f, else_branch=@g)
+        c: f32 = StatelessCase(i, [b], Tout=[f32], branches=[@f, @g])
+        d: f32 = StatelessWhile([c], cond=@c, body=@f)
+        grad: f32 = SymbolicGradient([d, d], Tout=[f32], f=@f)
+        out = Identity(grad)
+
+        @f(x: f32) -> (y=r)
+          r = Relu(x)
+
+        @g(x: f32) -> (y=a)
+          a: f32 = PartitionedCall([x], Tout=[f32], f=@f)
+
+        @c(x: f32) -> (y=t)
+          t = Const(True)
+        """
+    )
+
+    text = ir_text.graph_text(faces.split(source, {"f"}).graph_def)
+
+    assert text.count("=@f__amp") == 5  # that of the face is one of them
+    assert "branches=[@f__amp, @g]" in text
+    assert text.count("=@f)") == 1
+    assert "SymbolicGradient([d, d], Tout=[f32], f=@f)" in text

@@ -1,0 +1,173 @@
+"""Which functions with a face are also called from inside, and which of these calls gain.
+
+`candidates` looks at the graph alone, and so is cheap for a model without such calls; `gaining`
+looks at what was decided with all candidates split.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+from tensorflow.core.framework import function_pb2
+
+from tf_amp_rewriter.dtypes import DT_FLOAT
+from tf_amp_rewriter.ir import outsiders, reach
+from tf_amp_rewriter.ir import program as ir
+from tf_amp_rewriter.ir.flow import Flow
+from tf_amp_rewriter.ops import handles
+from tf_amp_rewriter.reasons import Decisions
+
+Names = Sequence[frozenset[str]]  # of functions, per graph
+
+
+def candidates(program: ir.Program) -> Names:
+    """Returns, per graph, the functions with a face that a call from inside may gain to get round.
+
+    Outsiders see such a function, or an op that we don't follow names it; and a call from inside
+    gives it something, or takes something from it, that is more than what the caller's own
+    outsiders give and take. The body of a loop, and the condition, may be one, too: its face would
+    cost Casts at each step. Functions that TensorFlow puts in each other's place (`api_implements`)
+    are none, nor are those whose signature leaves a type open. Linear in the number of nodes.
+    """
+    outside = outsiders.faces(program)
+    whole = {index for index in outside if not _can_be_split(program, index)}
+    if len(outside) == len(whole):
+        return tuple(frozenset() for _ in program.graphs)
+    fed = [frozenset(t.partition(":")[0] for t in source.feeds) for source in program.graphs]
+
+    def may_be_low(end: _End) -> bool:
+        is_input = end.scope.function < 0 and end.node.name in fed[end.scope.graph]
+        return end.of_loop or not (is_input or end.node.op in handles.PLACEHOLDERS)
+
+    return _by_graph(program, (i for i in _touched(program, may_be_low, whole) if i in outside))
+
+
+def gaining(flow: Flow, decisions: Decisions) -> Names:
+    """Returns, per graph, the functions that were worth splitting, of those split in `flow`.
+
+    With them a Cast is saved: an argument is low that some call gives low, or a result that some
+    call reads low; or a loop carries something low. Linear in the number of nodes.
+    """
+    program = flow.program
+    if not any(source.inner for source in program.graphs):
+        return tuple(frozenset() for _ in program.graphs)
+
+    def is_low(var: int) -> bool:
+        return var != ir.NO_VAR and decisions[flow.class_of[var]].low
+
+    def saves_a_cast(end: _End) -> bool:
+        costs_none = end.node.op == handles.CONSTANT or is_low(end.var)
+        return is_low(end.call_var) and (end.of_loop or costs_none)
+
+    touched = [program.scopes[index] for index in _touched(program, saves_a_cast, ())]
+    return _by_graph(program, (program.function_scopes[s.graph][s.face] for s in touched if s.face))
+
+
+def _by_graph(program: ir.Program, functions: Iterable[int]) -> Names:
+    result: list[set[str]] = [set() for _ in program.graphs]
+    for index in functions:
+        result[program.scopes[index].graph].add(program.scopes[index].name)
+    return tuple(map(frozenset, result))
+
+
+def _can_be_split(program: ir.Program, index: int) -> bool:
+    scope = program.scopes[index]
+    library = program.graphs[scope.graph].graph_def.library
+    function: function_pb2.FunctionDef = library.function[scope.function]
+    ports = [*function.signature.input_arg, *function.signature.output_arg]
+    is_open = any(not port.type or port.number_attr or port.is_ref for port in ports)
+    has_float = any(port.type == DT_FLOAT for port in ports)
+    return has_float and not is_open and outsiders.IMPLEMENTS not in function.attr
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _End:
+    """What gives an argument of a call or reads one of its results, past Identity ops.
+
+    Attributes:
+        scope: the caller.
+        call_var: type variable of the call.
+        node: the node at the end.
+        var: its type variable there.
+        of_loop: whether the call is a loop.
+    """
+
+    scope: ir.Scope
+    call_var: int
+    node: ir.Node
+    var: int
+    of_loop: bool
+
+
+def _touched(
+    program: ir.Program, matters: Callable[[_End], bool], whole: Collection[int]
+) -> list[int]:
+    """Returns the functions with a call that has an end that matters.
+
+    Where the end is an argument or a result of the caller, it counts only if the caller is such a
+    function, too: it only hands on what its own callers give and take. Not so in loops, which
+    hand to their next step.
+
+    Args:
+        program: the program.
+        matters: whether an end matters.
+        whole: functions that never count.
+    """
+    found: dict[int, None] = {}
+    passed_on: dict[int, list[int]] = {}  # caller -> those that it hands on to
+    for index, scope in enumerate(program.scopes):
+        for callee, end in _ends(program, scope):
+            if callee in whole or not matters(end):
+                continue
+            if end.node.op in (ir.ARG, ir.RETVAL) and not end.of_loop:
+                passed_on.setdefault(index, []).append(callee)
+            else:
+                found[callee] = None
+    queue = list(found)
+    for index in queue:  # grows
+        for callee in passed_on.get(index, ()):
+            if callee not in found:
+                found[callee] = None
+                queue.append(callee)
+    return queue
+
+
+def _ends(program: ir.Program, scope: ir.Scope) -> Iterator[tuple[int, _End]]:
+    """Yields (function, end) for all float32 values of calls; not for a face's call of its body."""
+    readers: Mapping[tuple[int, int], Sequence[tuple[int, int]]] | None = None
+    for index, callees in scope.calls.items():
+        node = scope.nodes[index]
+        for callee in callees:
+            if scope.name and scope.name == program.scopes[callee.scope].face:
+                continue
+            for var, end, end_var in _givers(scope, node, callee.first_input):
+                yield callee.scope, _End(scope, var, end, end_var, callee.is_loop)
+            if callee.gives_results:
+                readers = readers or reach.consumers_of(scope)
+                for var, end, end_var in _takers(scope, index, readers):
+                    yield callee.scope, _End(scope, var, end, end_var, callee.is_loop)
+
+
+def _givers(scope: ir.Scope, node: ir.Node, first_input: int) -> Iterator[tuple[int, ir.Node, int]]:
+    for var, place in list(zip(node.in_vars, node.inputs, strict=True))[first_input:]:
+        if var != ir.NO_VAR:
+            producer, port = reach.origin(scope, *place)
+            end = scope.nodes[producer]
+            port = port if end.known else 0
+            if port < len(end.out_vars):  # a damaged graph, which `flow` refuses
+                yield var, end, end.out_vars[port]
+
+
+def _takers(
+    scope: ir.Scope, index: int, readers: Mapping[tuple[int, int], Sequence[tuple[int, int]]]
+) -> Iterator[tuple[int, ir.Node, int]]:
+    for port, var in enumerate(scope.nodes[index].out_vars):
+        stack = [(index, port)] if var != ir.NO_VAR else []
+        while stack:
+            for reader, position in readers.get(stack.pop(), ()):
+                end = scope.nodes[reader]
+                if end.op == handles.IDENTITY:
+                    stack.append((reader, 0))
+                else:
+                    yield var, end, end.in_vars[position]
