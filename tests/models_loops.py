@@ -64,10 +64,10 @@ class Mapped(tf.Module):
         self.first = tf.Variable(_normal(100, 6, 16, gain=1.4), name="first")
         self.second = tf.Variable(_normal(101, 16, 5), name="second")
 
-    @tf.function(input_signature=[tf.TensorSpec((None, None, 6), tf.float32, name="x")])
+    @tf.function(input_signature=[tf.TensorSpec((None, 4, 6), tf.float32, name="x")])
     def serve(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns, for each example, the scores of its rows, and the largest one by class."""
-        spec = (tf.TensorSpec((None, 5), tf.float32), tf.TensorSpec((5,), tf.float32))
+        spec = (tf.TensorSpec((4, 5), tf.float32), tf.TensorSpec((5,), tf.float32))
         scores, best = tf.map_fn(self._rows, x, fn_output_signature=spec)
         return {"scores": scores, "best": best}
 
@@ -176,7 +176,7 @@ class BeamSearch(tf.Module):
         tokens_kept: tf.TensorArray,
         parents_kept: tf.TensorArray,
     ) -> tuple[Any, ...]:
-        x = tf.gather(self.table, tokens)
+        x = tf.gather(self.table.read_value(), tokens)  # a table that flattening can't handle else
         states = tf.tanh(tf.matmul(x, self.enter[None]) + tf.matmul(states, self.recur[None]))
         steps = tf.nn.log_softmax(tf.matmul(states, self.out[None]))
         total = tf.reshape(scores[:, :, None] + steps, (-1, self.beams * self.words))
@@ -242,6 +242,16 @@ class Decoder(tf.Module):
         )
         return {"words": words[:, 1:], "scores": scores}
 
+    @tf.function(input_signature=[tf.TensorSpec((None, None), tf.int32, name="ids")])
+    def score(self, ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the scores of each word by itself; rows are gathered from the variable."""
+
+        def row(ids: tf.Tensor) -> tf.Tensor:
+            return tf.matmul(tf.gather(self.table, ids), self.out)
+
+        spec = tf.TensorSpec((None, self.words), tf.float32)
+        return {"alone": tf.map_fn(row, ids, fn_output_signature=spec)}
+
     def _step(
         self,
         memory: tf.Tensor,
@@ -251,7 +261,7 @@ class Decoder(tf.Module):
         values: tf.Tensor,
         _: tf.Tensor,
     ) -> tuple[tf.Tensor, ...]:
-        x = tf.gather(self.table, words[:, -1:])
+        x = tf.gather(self.table.read_value(), words[:, -1:])
         keys = tf.concat([keys, tf.matmul(x, self.key[None])], axis=1)
         values = tf.concat([values, tf.matmul(x, self.value[None])], axis=1)
         x += _attend(tf.matmul(x, self.query[None]), keys, values)
@@ -268,7 +278,10 @@ def _attend(query: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 
 def build_decoder(directory: Path) -> TestModel:
     """A greedy attention decoder with a growing cache."""
-    return _save(directory, "decoder", Decoder(DECODER_SEED), {"memory": _values(131, 4, 5, 16)})
+    module = Decoder(DECODER_SEED)
+    ids = {"ids": np.array([[1, 5, 3], [11, 2, 7]], np.int32)}
+    others = {"score": (module.score, ids)}
+    return _save(directory, "decoder", module, {"memory": _values(131, 4, 5, 16)}, others)
 
 
 # ---------------------------------------------------------------- detection

@@ -47,11 +47,11 @@ def build_keras_masked(directory: Path) -> TestModel:
     ids = keras.Input((None,), dtype="int32", name="ids")
     normal = keras.initializers.RandomNormal(stddev=1.0)
     x = layers.Embedding(WORDS, 12, mask_zero=True, embeddings_initializer=normal)(ids)
-    x = layers.LSTM(12)(layers.LSTM(16, return_sequences=True)(x))
+    x = layers.LSTM(48)(layers.LSTM(64, return_sequences=True)(x))
     sequence = keras.Input((None, 8), name="sequence")
     y = layers.Masking()(sequence)
-    y = layers.Bidirectional(layers.GRU(10, return_sequences=True))(y)
-    y = layers.Bidirectional(layers.GRU(8))(y)
+    y = layers.Bidirectional(layers.GRU(64, return_sequences=True))(y)
+    y = layers.Bidirectional(layers.GRU(48))(y)
     scores = layers.Dense(6, name="scores")(layers.Concatenate()([x, y]))
     model = keras.Model([ids, sequence], scores)
     path = directory / "keras_masked"
@@ -91,7 +91,7 @@ def build_tf_keras_rnn(directory: Path) -> TestModel:
     ids = layers.Input((None,), dtype="int32", name="ids")
     normal = tf_keras.initializers.RandomNormal(stddev=1.0)
     x = layers.Embedding(WORDS, 12, mask_zero=True, embeddings_initializer=normal)(ids)
-    x = layers.Bidirectional(layers.LSTM(12))(x)
+    x = layers.Bidirectional(layers.LSTM(64))(x)
     model = tf_keras.Model(ids, layers.Dense(6, name="scores")(x))
     path = directory / "tf_keras_rnn"
     _save(model, path)
@@ -107,8 +107,8 @@ def build_tf_keras_plain(directory: Path) -> TestModel:
     kinds: Any = {"unroll": False, "use_bias": False, "activation": "relu"}
     sequence = layers.Input((None, 8), name="sequence")
     x = layers.Masking()(sequence)
-    x = layers.LSTM(16, return_sequences=True, **kinds)(x)
-    x = layers.GRU(12, reset_after=False, **kinds)(x)
+    x = layers.LSTM(64, return_sequences=True, **kinds)(x)
+    x = layers.GRU(48, reset_after=False, **kinds)(x)
     model = tf_keras.Model(sequence, layers.Dense(6, name="scores")(x))
     path = directory / "tf_keras_plain"
     _save(model, path)
@@ -123,7 +123,7 @@ def build_resaved_rnn(directory: Path) -> TestModel:
 
     tf_keras.utils.set_random_seed(23)
     sequence = layers.Input((None, 8), name="sequence")
-    hidden = layers.GRU(12)(sequence)
+    hidden = layers.GRU(48)(sequence)
     _save(tf_keras.Model(sequence, layers.Dense(6)(hidden)), directory / "inner")
 
     class Outer(tf.Module):

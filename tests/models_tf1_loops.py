@@ -106,7 +106,8 @@ NETS: Final[Mapping[str, Net]] = {
 
 
 def _placeholders(net: str) -> Mapping[str, tf.Tensor]:
-    found = {"x": v1.placeholder(tf.float32, (None, None, FEATURES), "x")}
+    steps = 7 if net == "nested_loops" else None
+    found = {"x": v1.placeholder(tf.float32, (None, steps, FEATURES), "x")}
     if net == "dynamic_rnn":
         found["length"] = v1.placeholder(tf.int32, (None,), "length")
     return found

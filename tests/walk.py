@@ -153,7 +153,7 @@ class Walk:
         stands between the Enter and the Exit nodes of control flow v1.
         """
         reached = list(self.reachable(references))
-        framed = {scope: self._framed(scope) for scope in {scope for scope, _ in reached}}
+        framed = {scope: self.framed(scope) for scope in {scope for scope, _ in reached}}
         bodies: set[str] = set()
         stack = [
             name
@@ -168,7 +168,7 @@ class Walk:
                 stack.extend(n for node in self.scopes[name].values() for n in self.called_by(node))
         yield from ((s, n) for s, n in reached if s in bodies or n.name in framed[s])
 
-    def _framed(self, scope: str) -> set[str]:
+    def framed(self, scope: str) -> set[str]:
         """Returns the names of the nodes inside a frame: behind more Enters than Exits."""
         nodes = self.scopes[scope]
         consumers: dict[str, list[str]] = {}
