@@ -139,7 +139,11 @@ def _rewrite(
 ) -> _Rewritten:
     misfit = _misfit_finder(checkpoint, options)
     candidates = face_calls.candidates(program)
-    flow, decisions = _decide(_split(program, candidates), links, options, misfit)
+    try:
+        flow, decisions = _decide(_split(program, candidates), links, options, misfit)
+    except errors.InputError:
+        flows.flow(program, links)  # says the same, of the functions that the user knows
+        raise
     gaining = face_calls.gaining(flow, decisions)
     if gaining != candidates:
         flow, decisions = _decide(_split(program, gaining), links, options, misfit)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
@@ -15,10 +16,10 @@ import tf_amp_rewriter
 from tests import bounds, graph_text, loaders
 from tests.checks import assert_same_text
 from tf_amp_rewriter import dtypes
-from tf_amp_rewriter.ir import check
+from tf_amp_rewriter.ir import build, check
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir import text as ir_text
-from tf_amp_rewriter.rewrite import faces
+from tf_amp_rewriter.rewrite import face_calls, faces
 
 BOTH = ("half", "bfloat16")
 SERVING = "serving_default"
@@ -510,3 +511,74 @@ def test_calls_of_every_kind_go_to_the_inner_function_and_other_names_do_not() -
     assert "branches=[@f__amp, @g]" in text
     assert text.count("=@f)") == 1
     assert "SymbolicGradient([d, d], Tout=[f32], f=@f)" in text
+
+
+# --- who is a candidate --------------------------------------------------------------------------
+
+
+def candidates_of(source: ir.GraphSource) -> set[str]:
+    (found,) = face_calls.candidates(build.program([source]))
+    return set(found)
+
+
+GRADIENT = """
+x: f32[2,8] = Placeholder
+w: f32[8,8] = Const(seed=1)
+m = MatMul(x, w)
+a: f32 = PartitionedCall([m], Tout=[f32], f=@f)
+grad: f32 = SymbolicGradient([a, a], Tout=[f32], f=@f)
+out = Identity(grad)
+
+@f(x: f32) -> (y=r)
+  r = Relu(x)
+"""
+
+
+def test_a_function_that_an_op_names_which_is_not_followed_has_a_face_too() -> None:
+    assert candidates_of(source_of(GRADIENT)) == {"f"}
+
+
+def test_a_function_that_nothing_but_its_calls_names_has_no_face() -> None:
+    assert candidates_of(source_of(TWICE)) == set()
+
+
+def test_a_function_that_tensorflow_replaces_by_another_is_not_split() -> None:
+    def edit(graph: graph_pb2.GraphDef) -> None:
+        function_of(graph, "f").attr["api_implements"].s = b"lstm"
+
+    assert candidates_of(source_of(GRADIENT, edit)) == set()
+
+
+def test_a_function_without_float32_is_not_split() -> None:
+    source = source_of(
+        """
+        x: i32[8] = Placeholder
+        n: i32 = PartitionedCall([x], Tout=[i32], f=@f)
+        m: i32 = PartitionedCall([n], Tout=[i32], f=@f)
+        out = Identity(m)
+
+        @f(x: i32) -> (y=r)
+          r = Neg(x)
+        """,
+        visible=frozenset({"f"}),
+    )
+
+    assert candidates_of(source) == set()
+
+
+def test_a_visible_function_that_is_called_with_too_few_values_is_refused(tmp_path: Path) -> None:
+    graph = graph_text.parse(TWICE)
+    saved_model(graph, tmp_path / "model", ("f",))
+    content = (tmp_path / "model" / "saved_model.pb").read_bytes()
+    damaged = saved_model_pb2.SavedModel.FromString(content)
+    (call,) = [n for n in damaged.meta_graphs[0].graph_def.node if n.name == "b"]
+    del call.input[1], call.attr["Tin"].list.type[1]
+    (tmp_path / "model" / "saved_model.pb").write_bytes(damaged.SerializeToString())
+
+    with pytest.raises(tf_amp_rewriter.InputError) as caught:
+        tf_amp_rewriter.rewrite_saved_model(tmp_path / "model", tmp_path / "out")
+
+    assert str(caught.value) == (
+        f"{tmp_path / 'model'}: b: calls `f` with 1 values, expected 2\n"
+        "hint: the model is damaged: export it again"
+    )
