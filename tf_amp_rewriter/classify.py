@@ -40,6 +40,7 @@ def classify(flow: Flow, rules: Sequence[Rule], low: LowPrecision) -> Decisions:
     """
     order = topological_order(flow)
     passing = _Pass(flow, rules, free_values.analyse(flow, rules, order, low))
+    passing.find_dead(order)
     passing.find_wants(order)
     passing.find_leaving(order)
     passing.run(order)
@@ -63,8 +64,21 @@ class _Pass:
         size = len(rules)
         self.wants = [False] * size
         self.leaves = [False] * size  # all that reads it hands it to outsiders
+        self.dead = [False] * size  # nothing that lives reads it
         self.taint = [NO_CAUSE] * size  # class at the origin of the taint
         self.decisions = [Decision(low=True, kind=Kind.CLEAR)] * size
+
+    def find_dead(self, order: Sequence[int]) -> None:
+        """Finds what nothing reads, such as the first step that Keras takes to see its shape."""
+        for number in reversed(order):
+            rule = self.rules[number]
+            is_pure = rule.category in (Category.CLEAR, Category.INFER) and not rule.discrete
+            self.dead[number] = (
+                is_pure
+                and rule.role is Role.NODE
+                and number not in self.flow.pinned
+                and all(self.dead[reader] for reader in self.flow.readers[number])
+            )
 
     def find_wants(self, order: Sequence[int]) -> None:
         """Finds who wants low: an ALLOW op does, a CLEAR op does if all its consumers do."""
@@ -105,11 +119,16 @@ class _Pass:
         return not rule.discrete and rule.role in (Role.NODE, Role.CAST_UP, Role.TABLE)
 
     def all_consumers_want(self, number: int) -> bool:
-        readers = [r for r in self.flow.readers[number] if self.rules[r].role is not Role.SHAPE]
+        readers = self.value_readers(number)
         # a user's Cast to low is one that vanishes, but no reason of its own
         wanting = [r for r in readers if self.wants[r]]
         others = (r for r in readers if not self.wants[r])
         return bool(wanting) and all(self.rules[r].role is Role.CAST_DOWN for r in others)
+
+    def value_readers(self, number: int) -> list[int]:
+        """Returns those that read the values of a class, and are read themselves."""
+        readers = self.flow.readers[number]
+        return [r for r in readers if self.rules[r].role is not Role.SHAPE and not self.dead[r]]
 
     def misfit_of(self, number: int) -> free_values.Free | None:
         """Returns a free value that the class reads and that does not fit, if there is one."""
@@ -170,14 +189,12 @@ class _Pass:
         """Gives what crosses the border of a loop the precision of all that reads it there."""
         crossing = self.flow.invariants | self.flow.carried
         for number in reversed(order):
-            rule = self.rules[number]
-            if number not in crossing or not rule.eligible or self.free[number] is not None:
+            free = self.free[number]
+            if number not in crossing or not self.rules[number].eligible:
                 continue
-            readers = {
-                self.decisions[r].low
-                for r in self.flow.readers[number]
-                if self.rules[r].role is not Role.SHAPE
-            }
+            if free is not None and free.flexible:
+                continue  # settle_weights decides
+            readers = {self.decisions[reader].low for reader in self.value_readers(number)}
             is_low = self.decisions[number].low
             if readers == {True} and not is_low and self.misfit_of(number) is None:
                 self.decisions[number] = Decision(True, Kind.CLEAR)

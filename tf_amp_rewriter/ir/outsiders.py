@@ -42,6 +42,7 @@ def of_training(library: function_pb2.FunctionDefLibrary) -> Iterator[str]:
     for gradient in library.gradient:
         yield gradient.function_name
         yield gradient.gradient_func
+    yield from (gradient.gradient_func for gradient in library.registered_gradients)
     for function in library.function:
         for attr in ("forward_function_name", "backward_function_name"):
             if attr in function.attr:

@@ -29,7 +29,7 @@ def ties(program: ir.Program) -> Iterator[Pair]:
         for index, callees in scope.calls.items():
             for callee in callees:
                 yield from _call_ties(scope.nodes[index], callee, program.scopes[callee.scope])
-        for ring in _rings(scope):
+        for ring in _rings(program, scope):
             yield from itertools.pairwise(ring)
     for group in outsiders.alternatives(program):
         for left, right in itertools.pairwise(group):
@@ -42,7 +42,7 @@ def carried(program: ir.Program) -> Iterator[int]:
         if _way(body, result, argument) is None:
             yield body.nodes[argument].out_vars[0]
     for scope in program.scopes:
-        for ring in _rings(scope):
+        for ring in _rings(program, scope):
             yield ring[0]
 
 
@@ -111,11 +111,11 @@ def _way(body: ir.Scope, result: int, argument: int) -> list[int] | None:
     return way if (producer, port) == (argument, 0) else None
 
 
-def _rings(scope: ir.Scope) -> Iterator[list[int]]:
+def _rings(program: ir.Program, scope: ir.Scope) -> Iterator[list[int]]:
     """Yields the type variables of each value that a loop of control flow v1 carries.
 
     They are those of Merge, Enter, NextIteration, Switch and Exit. A Switch or Exit of another kind
-    (a conditional) is not among them.
+    (a conditional) is not among them, nor is an Exit that is fetched: a Cast before it runs once.
     """
     rings: dict[int, list[int]] = {}  # by Merge and by Switch
     if handles.BACK_EDGES.isdisjoint(scope.ops):
@@ -126,9 +126,12 @@ def _rings(scope: ir.Scope) -> Iterator[list[int]]:
             given = [p.out_vars[port] for p, (_, port) in zip(producers, node.inputs, strict=True)]
             if ir.NO_VAR not in (node.out_vars[0], *given):
                 rings[index] = [node.out_vars[0], *given]
+    fetches = program.graphs[scope.graph].fetches if scope.function < 0 else ()
+    fetched = {tensor.partition(":")[0] for tensor in fetches}
     for ops in (handles.SWITCHES, handles.EXITS):
         for index, node in enumerate(scope.nodes):
-            if node.op in ops and node.inputs[0][0] in rings:
+            is_part = node.op in handles.SWITCHES or node.name not in fetched
+            if node.op in ops and is_part and node.inputs[0][0] in rings:
                 ring = rings[node.inputs[0][0]]
                 ring.append(node.in_vars[0])
                 if node.op in handles.SWITCHES:
