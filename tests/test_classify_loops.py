@@ -327,7 +327,6 @@ def test_a_sum_in_an_element_of_a_list_does_not_stall() -> None:
     check_precision(text, feeds={"x": np.ones((2, 4), np.float32)}, steps=4096, exact=("sum",))
 
 
-@pytest.mark.xfail(strict=True, reason="a product with a weight is not yet known as a series")
 def test_a_decay_by_a_constant_close_to_1_arrives() -> None:
     # 0.999 is 1 in bfloat16, and half has steps of 0.0005 there: a low value would not decay.
     text = """
@@ -603,3 +602,23 @@ out2 = Identity(y6)   # f32 PINNED
     feeds = {"x": np.full((4, 8), -0.1, np.float32)}
     outputs = ("out", "trips", "out2")
     check_precision(text, feeds=feeds, outputs=outputs, exact=("trips",), steps=3)
+
+
+SERIES = {
+    "a sum": ("x4 = AddV2(x3, half)   # f32", 4096),
+    "a quotient": ("x4 = RealDiv(x3, near)   # f32", 3000),
+    "what is taken away": ("part = Mul(x3, few)\nx4 = Sub(x3, part)   # f32", 3000),
+}
+
+
+@pytest.mark.parametrize(("update", "trips"), SERIES.values(), ids=SERIES)
+def test_a_series_in_a_loop_of_v1_stays_float32(update: str, trips: int) -> None:
+    text = inspect.cleandoc("\n" + V1_LOOP).replace("# low CLEAR", "# f32")
+    text = text.replace("three = Const(3)", f"three = Const({trips})").replace(
+        "w: f32[8,8] = Const(seed=1)", "w: f32[8,8] = Const(0.125)"
+    )
+    text = text.replace("w1 = Enter(w, frame_name='a', is_constant=True)           # low", "")
+    constants = "half = Const(0.5, ^i3)\nnear = Const(1.0005, ^i3)\nfew = Const(0.0005, ^i3)\n"
+    text = text.replace("BODY", constants + update)
+    ones = {"x": np.ones((4, 8), np.float32)}  # what enters is exactly 1
+    check_precision(text, feeds=ones, outputs=("out", "trips"), exact=("out", "trips"), steps=trips)
