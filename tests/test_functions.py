@@ -311,7 +311,6 @@ out = Identity(y)
 """
 
 
-@pytest.mark.xfail(strict=True, reason="gradients of a GraphDef are not yet looked at")
 @pytest.mark.parametrize("dtype", checks.BOTH)
 def test_a_registered_gradient_keeps_the_faces_of_both_functions(dtype: str) -> None:
     graph = graph_text.parse(PAIR)

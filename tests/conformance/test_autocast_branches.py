@@ -254,7 +254,6 @@ def test_ac_76_a_constant_beside_a_low_operand_of_a_comparison_stays_float32() -
     )
 
 
-@pytest.mark.xfail(strict=True, reason="a Cast to the low precision does not want its input low")
 def test_xt_22_a_users_casts_inside_a_branch_that_repeat_the_outer_one_vanish() -> None:
     check_rewrite(
         """

@@ -178,5 +178,8 @@ def _extend_body(
     taken = {arg.name for arg in function.signature.output_arg}
     result.name = names.unique(name, taken)
     function.ret[result.name] = name
-    for node, position in readers:
-        function.node_def[node - body.num_args].input[position] = name
+    for reader, position in readers:
+        if body.nodes[reader].op == ir.RETVAL:  # handed on as another value, which is low
+            function.ret[body.nodes[reader].name] = name
+        else:
+            function.node_def[reader - body.num_args].input[position] = name
