@@ -14,6 +14,7 @@ from tests.property.bodies import (
     Float,
     List,
     Program,
+    product,
 )
 
 DEEPEST = 4
@@ -37,9 +38,9 @@ def _statement(body: Body) -> None:
     body.cost += 1
     nested: list[Callable[[Body], None]] = []
     if body.depth < DEEPEST and program.statements < MOST_STATEMENTS:
-        nested = [call, call_again, conditional, loop]
+        nested = [call, call, call_again, conditional, conditional, loop, loop, loop]
         if body.is_main:
-            nested += [frame, branches]
+            nested += [frame, frame, branches]
     choices = [*STATEMENTS, *nested]
     choices[program.number(len(choices) - 1)](body)
 
@@ -106,7 +107,7 @@ def call(body: Body) -> None:
     if which < len(fits):
         face = fits[which]
     else:
-        lists = min(len(body.lists), program.number(1))
+        lists = body.pick_lists()
         gives = (1 + program.number(1), lists)
         face = _function(program, body.depth + 1, 1 + program.number(1), lists, gives)
         program.faces.append(face)
@@ -136,7 +137,7 @@ def _call(body: Body, face: Face) -> None:
 def conditional(body: Body) -> None:
     """An If, or a Case of two or three branches."""
     program = body.program
-    floats, lists = 1 + program.number(1), min(len(body.lists), program.number(1))
+    floats, lists = 1 + program.number(1), body.pick_lists()
     gives = (1 + program.number(1), lists)
     is_case = program.number(2) == 2
     faces = [
@@ -161,7 +162,7 @@ def loop(body: Body) -> None:
     """A While: a counter, its limit, carried floats, floats that stay as they are, lists."""
     program = body.program
     carried, kept = 1 + program.number(1), program.number(1)
-    lists = min(len(body.lists), program.number(1))
+    lists = body.pick_lists()
     inner = Body(program, [], body.depth + 1)
     inner.ints = ["i"]
     inner.floats = [Float(f"x{i}") for i in range(carried + kept)]
@@ -212,7 +213,7 @@ def frame(body: Body) -> None:
     program = body.program
     name = program.name("frame")
     carried, kept = 1 + program.number(1), program.number(1)
-    lists = min(len(body.lists), program.number(1))
+    lists = body.pick_lists()
     arrays = program.number(2)
     values = [body.clipped(body.pick()) for _ in range(carried + kept)]
     handles = [body.pick_list().ref for _ in range(lists)]
@@ -247,6 +248,8 @@ def frame(body: Body) -> None:
     flows = [f"{ref}:1" for ref in switches[1 + carried + lists :]]
     if arrays:
         inner.add(f"TensorArrayReadV3({outside[0]}, {inner.pivot}, {flows[0]}, dtype=f32)", FACE)
+        if program.number(1):
+            product(inner)
     fill(inner, 3)
     ends = [inner.emit("i", f"AddV2({inner.pivot}, {inner.const('1')})")]
     results = [inner.clipped(inner.pick()) for _ in range(carried)]
@@ -292,7 +295,7 @@ def _read_all(body: Body, handle: str, flow: str, count: str) -> None:
 def branches(body: Body) -> None:
     """A conditional of Switch and Merge."""
     program = body.program
-    floats, lists = 1 + program.number(1), min(len(body.lists), program.number(1))
+    floats, lists = 1 + program.number(1), body.pick_lists()
     predicate = body.predicate()
     values = [body.clipped(body.pick()) for _ in range(floats)]
     values += [body.pick_list().ref for _ in range(lists)]
