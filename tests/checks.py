@@ -28,7 +28,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2
 
 import tf_amp_rewriter
-from tests import graph_text, rounding
+from tests import bounds, graph_text, rounding
 from tf_amp_rewriter import dtypes as amp_dtypes
 from tf_amp_rewriter.ir import text as ir_text
 from tf_amp_rewriter.report.model import Report, TypeVariableReport
@@ -70,6 +70,8 @@ def check_precision(
     feeds: Feeds | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     not_run: str = "",
+    steps: int = 0,
+    exact: Sequence[str] = (),
     **options: object,
 ) -> None:
     """Rewrites the graph of `text` and compares the precisions with its comments.
@@ -85,11 +87,14 @@ def check_precision(
         feeds: values of placeholders; the others are random, from -1 to 1 or as `ranges` says.
         ranges: lowest and highest random value, by placeholder.
         not_run: why the graphs can't be run; empty runs them.
+        steps: how often the loops of the graph run, 1 if it has calls or lists only. With it the
+            bound is the one of `tests/bounds.py`: `tests/rounding.py` has none for these.
+        exact: outputs that must have the same bits.
         **options: fields of `Options`.
     """
     for dtype in dtypes:
         graph = graph_text.parse(text, dtype)
-        report = checked_rewrite(graph, dtype, feeds, ranges, not_run, options)
+        report = checked_rewrite(graph, dtype, feeds, ranges, not_run, options, steps, exact)
         wrong = [line for claim in claims(text) for line in _mismatch(report, claim)]
         assert not wrong, "\n".join([f"{dtype}:", *wrong, "", _text_of(report)])
         if casts is not None:
@@ -104,6 +109,8 @@ def check_rewrite(
     feeds: Feeds | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     not_run: str = "",
+    steps: int = 0,
+    exact: Sequence[str] = (),
     **options: object,
 ) -> None:
     """Rewrites the graph of `before` and compares it with the graph of `after`, whatever the order.
@@ -113,7 +120,7 @@ def check_rewrite(
     for dtype in dtypes:
         graph = graph_text.parse(before, dtype)
         expected = ir_text.graph_text(graph_text.parse(after, dtype))
-        report = checked_rewrite(graph, dtype, feeds, ranges, not_run, options)
+        report = checked_rewrite(graph, dtype, feeds, ranges, not_run, options, steps, exact)
         assert_same_text(expected, _text_of(report))
 
 
@@ -155,6 +162,8 @@ def checked_rewrite(
     ranges: Mapping[str, tuple[float, float]] | None = None,
     not_run: str = "",
     options: Mapping[str, object] | None = None,
+    steps: int = 0,
+    exact: Sequence[str] = (),
 ) -> Report:
     """Rewrites `graph`, makes the checks that always hold, and returns the report."""
     options = {"outputs": sinks(graph), **(options or {}), "dtype": dtype}
@@ -164,9 +173,17 @@ def checked_rewrite(
     again = tf_amp_rewriter.rewrite_graph_def(report.graph_def, tf_amp_rewriter.Options(**options))
     assert _text_of(report) == _text_of(again), "a second run changed the result"
     assert _bytes(report) == _bytes(again), "a second run changed the bytes"
-    if not not_run:
-        low = amp_dtypes.LOW_PRECISIONS[dtype]
-        _compare_answers(graph, rewritten, list(options["outputs"]), low, feeds or {}, ranges or {})
+    if not_run:
+        return report
+    low = amp_dtypes.LOW_PRECISIONS[dtype]
+    feeds = {**_random_feeds(imported(graph), ranges or {}), **(feeds or {})}
+    outputs = list(options["outputs"])
+    if steps:
+        _compare_programs(graph, report.graph_def, outputs, low, feeds, steps)
+    else:
+        _compare_answers(graph, rewritten, outputs, low, feeds)
+    if exact:
+        _expect_same_bits(graph, rewritten, exact, feeds)
     return report
 
 
@@ -182,12 +199,16 @@ def sinks(graph: graph_pb2.GraphDef) -> tuple[str, ...]:
 
 
 def run_graph(
-    graph: tf.Graph, fetches: Sequence[str], feeds: Feeds
+    graph: tf.Graph, fetches: Sequence[str], feeds: Feeds, *, optimize: bool = False
 ) -> dict[str, NDArray[np.generic]]:
-    """Returns the values of the tensors `fetches`, by name; TensorFlow optimizes nothing."""
+    """Returns the values of the tensors `fetches`, by name; TensorFlow optimizes nothing.
+
+    With `optimize` it does all that it does by default.
+    """
     config = tf.compat.v1.ConfigProto()
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    config.graph_options.optimizer_options.opt_level = config_pb2.OptimizerOptions.L0
+    if not optimize:
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        config.graph_options.optimizer_options.opt_level = config_pb2.OptimizerOptions.L0
     with tf.compat.v1.Session(graph=graph, config=config) as session:
         values = session.run(list(fetches), {f"{name}:0": value for name, value in feeds.items()})
     return dict(zip(fetches, map(np.asarray, values), strict=True))
@@ -219,7 +240,7 @@ def imported(graph_def: graph_pb2.GraphDef) -> tf.Graph:
     graph = tf.Graph()
     with graph.as_default():
         tf.graph_util.import_graph_def(graph_def, name="")
-        for function in graph_def.library.function:  # in the graph: one calls another
+        for function in graph_def.library.function:  # one body may call another
             graph_text.function_graph(function)
     return graph
 
@@ -230,17 +251,42 @@ def _compare_answers(
     outputs: Sequence[str],
     low: amp_dtypes.LowPrecision,
     feeds: Feeds,
-    ranges: Mapping[str, tuple[float, float]],
 ) -> None:
     """Runs both graphs and compares each output under its bound."""
     original = imported(original_def)
-    feeds = {**_random_feeds(original, ranges), **feeds}
     tensors = [t for op in original.get_operations() for t in op.outputs]
     values = run_graph(original, [t.name for t in tensors if t.dtype != tf.resource], feeds)
-    bounds = rounding.error_bounds(rewritten, values, low)
+    limits = rounding.error_bounds(rewritten, values, low)
     fetches = [name if ":" in name else f"{name}:0" for name in outputs]
     for name, actual in run_graph(rewritten, fetches, feeds).items():
-        compare(name, values[name], actual, bounds[name])
+        compare(name, values[name], actual, limits[name])
+
+
+def _compare_programs(
+    original: graph_pb2.GraphDef,
+    rewritten: graph_pb2.GraphDef,
+    outputs: Sequence[str],
+    low: amp_dtypes.LowPrecision,
+    feeds: Feeds,
+    steps: int,
+) -> None:
+    """Runs graphs with loops, calls or lists; the bound grows with the length of the chain."""
+    fetches = [name if ":" in name else f"{name}:0" for name in outputs]
+    expected, actual = (
+        run_graph(imported(graph), fetches, feeds) for graph in (original, rewritten)
+    )
+    roundings = bounds.longest_low_path(rewritten, steps)
+    bounds.assert_close_to_original(expected, actual, low, roundings)
+
+
+def _expect_same_bits(
+    original: graph_pb2.GraphDef, rewritten: tf.Graph, outputs: Sequence[str], feeds: Feeds
+) -> None:
+    fetches = [name if ":" in name else f"{name}:0" for name in outputs]
+    expected = run_graph(imported(original), fetches, feeds)
+    for name, actual in run_graph(rewritten, fetches, feeds).items():
+        assert expected[name].dtype == actual.dtype, name
+        np.testing.assert_array_equal(expected[name], actual, err_msg=name)
 
 
 def compare(
@@ -264,14 +310,18 @@ def compare(
 def _random_feeds(
     graph: tf.Graph, ranges: Mapping[str, tuple[float, float]]
 ) -> dict[str, NDArray[np.generic]]:
-    """Returns seeded values for each placeholder; unknown dimensions are 2."""
+    """Returns seeded values for each placeholder; unknown dimensions are 2.
+
+    A scalar counts as of unknown rank: that is how TensorFlow reads a placeholder of shape [].
+    """
     random = np.random.default_rng(2024)
     feeds: dict[str, NDArray[np.generic]] = {}
     for op in graph.get_operations():
         if op.type != "Placeholder":
             continue
         tensor = op.outputs[0]
-        shape = [2 if size is None else size for size in tensor.shape.as_list()]
+        sizes = tensor.shape.as_list() if tensor.shape.rank is not None else []
+        shape = [2 if size is None else size for size in sizes]
         lowest, highest = ranges.get(op.name, (-1, 1) if tensor.dtype.is_floating else (0, 2))
         values = random.uniform(lowest, highest, shape)
         feeds[op.name] = values.astype(tensor.dtype.as_numpy_dtype)

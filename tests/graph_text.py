@@ -309,7 +309,7 @@ def _attributes(line: Line, op_def: op_def_pb2.OpDef) -> dict[str, object]:
     if extra:
         raise ValueError(f"op `{line.op}` has no attribute {sorted(extra)}")
     given |= _types_of_outputs(line, op_def, given)
-    implied = {arg.type_attr for arg in op_def.input_arg}
+    implied = {arg.type_attr or arg.type_list_attr for arg in op_def.input_arg}
     given = {name: value for name, value in given.items() if name not in implied}
     defaults = {
         attr.name: _default(attr.default_value)

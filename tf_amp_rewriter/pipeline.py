@@ -23,7 +23,7 @@ from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.reasons import Decisions
 from tf_amp_rewriter.report import build as reports
 from tf_amp_rewriter.report.model import Report
-from tf_amp_rewriter.rewrite import apply, face_calls, faces
+from tf_amp_rewriter.rewrite import apply, face_calls, faces, invariants
 from tf_amp_rewriter.rules import assign
 from tf_amp_rewriter.saved_model import checkpoint as checkpoints
 from tf_amp_rewriter.saved_model import object_graph, publish, reader, writer
@@ -143,6 +143,10 @@ def _rewrite(
     gaining = face_calls.gaining(flow, decisions)
     if gaining != candidates:
         flow, decisions = _decide(_split(program, gaining), links, options, misfit)
+    mixed = invariants.mixed(flow, decisions)
+    if mixed:
+        split = build.program(invariants.split(flow.program, mixed))
+        flow, decisions = _decide(split, links, options, misfit)
     return _Rewritten(flow, decisions, apply.apply(flow, decisions, options.low, options.device))
 
 

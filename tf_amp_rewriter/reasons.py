@@ -18,7 +18,7 @@ class Kind(enum.Enum):
     consumers are float32. PINNED: outsiders see it. RANGE: a constant or weight does not fit.
     NO_KERNEL: no kernel, or the definition forbids it. CONDITION: the node's shapes or attributes
     make the low kernel inaccurate. POSITION: it decides a size, an index or an integer. CONTROL: a
-    loop or branch hangs on it. SUM: a loop adds to it from step to step.
+    loop or branch hangs on it. SUM: a loop adds to it, or scales it, at each step.
     UNKNOWN_OP: nobody knows the op. USER: the user's lists or patterns. ISLAND: low saved nothing.
     """
 

@@ -15,8 +15,9 @@ from tensorflow.core.framework import attr_value_pb2, function_pb2, node_def_pb2
 
 from tf_amp_rewriter import errors
 from tf_amp_rewriter.dtypes import DT_FLOAT, REF_OFFSET
-from tf_amp_rewriter.ir import constants, op_defs, recursion
+from tf_amp_rewriter.ir import calls, constants, op_defs, recursion
 from tf_amp_rewriter.ir import program as ir
+from tf_amp_rewriter.ops import calls as call_table
 from tf_amp_rewriter.ops import einsum, handles
 from tf_amp_rewriter.ops.attrs import attr_of
 
@@ -46,17 +47,18 @@ def program(graphs: Sequence[ir.GraphSource]) -> ir.Program:
     for graph_index, source in enumerate(graphs):
         library = source.graph_def.library.function
         ops = _Ops({f.signature.name: f.signature for f in library}, source.op_defs)
-        main = _ScopeBuilder(graph_index, -1, "", ops, len(scopes), type_vars)
-        scopes.append(main.build(source.graph_def.node, None))
         names: dict[str, int] = {}
-        for index, function in enumerate(library):
-            name = function.signature.name
-            if name in names:
+        for index, function in enumerate(library, len(scopes) + 1):
+            if function.signature.name in names:
+                name = function.signature.name
                 raise errors.InputError("stands twice in the function library", scope=name)
-            names[name] = len(scopes)
+            names[function.signature.name] = index
+        main = _ScopeBuilder(graph_index, -1, "", ops, names, len(scopes), type_vars)
+        scopes.append(main.build(source.graph_def.node, None))
+        for index, (name, function) in enumerate(zip(names, library, strict=True)):
+            body = _ScopeBuilder(graph_index, index, name, ops, names, len(scopes), type_vars)
             face = source.inner.get(name, "")
-            body = _ScopeBuilder(graph_index, index, name, ops, len(scopes), type_vars, face)
-            scopes.append(body.build(function.node_def, function))
+            scopes.append(body.build(function.node_def, function, face))
         function_scopes.append(names)
     result = ir.Program(tuple(graphs), tuple(scopes), tuple(type_vars), tuple(function_scopes))
     recursion.expect_none(result)
@@ -141,9 +143,9 @@ class _ScopeBuilder:
     function: int
     name: str
     ops: _Ops
+    function_scopes: Mapping[str, int]
     scope_index: int
     type_vars: list[ir.TypeVar]
-    face: str = ""
     index_of: dict[str, int] = dataclasses.field(default_factory=dict)
     ports: list[_Ports | None] = dataclasses.field(default_factory=list)
 
@@ -151,6 +153,7 @@ class _ScopeBuilder:
         self,
         protos: Sequence[node_def_pb2.NodeDef],
         function: function_pb2.FunctionDef | None,
+        face: str = "",
     ) -> ir.Scope:
         args = list(function.signature.input_arg) if function else []
         self.index_names([arg.name for arg in args], protos)
@@ -169,8 +172,17 @@ class _ScopeBuilder:
             tuple(nodes),
             len(args),
             len(results),
-            self.face,
+            self.calls(nodes),
+            frozenset([node.op for node in nodes]),
+            face,
         )
+
+    def calls(self, nodes: Sequence[ir.Node]) -> Mapping[int, tuple[ir.Callee, ...]]:
+        return {
+            index: calls.callees(node.proto, self.function_scopes)
+            for index, node in enumerate(nodes)
+            if node.op in call_table.CALLS and node.proto is not None
+        }
 
     def expect_no_cycle(self, nodes: Sequence[ir.Node]) -> None:
         """Refuses what would let those who follow inputs run in circles; loops may go round."""

@@ -15,7 +15,7 @@ from tensorflow.python.client import pywrap_tf_session  # type: ignore[attr-defi
 from tensorflow.python.framework import c_api_util, errors_impl, ops
 
 from tf_amp_rewriter import dtypes, errors
-from tf_amp_rewriter.ir import build, calls, constants, op_defs
+from tf_amp_rewriter.ir import build, constants, op_defs
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import calls as call_table
 from tf_amp_rewriter.ops import handles
@@ -48,13 +48,13 @@ def check(source: ir.GraphSource) -> list[str]:
 
 def _odd_calls(program: ir.Program) -> Iterator[str]:
     for scope in program.scopes:
-        for node in scope.nodes:
-            row = call_table.CALLS.get(node.op)
-            if row is None or node.proto is None:
-                continue
+        for index, callees in scope.calls.items():
+            node = scope.nodes[index]
+            row = call_table.CALLS[node.op]
+            assert node.proto is not None
             given = [t for name in row.input_types for t in attr_of(node.proto, name).list.type]
             results = list(attr_of(node.proto, row.output_types).list.type)
-            for callee in calls.callees(program, scope, node):
+            for callee in callees:
                 body = program.scopes[callee.scope]
                 signature = (
                     program.graphs[body.graph].graph_def.library.function[body.function].signature

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator
 
-from tf_amp_rewriter.ir import calls
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import calls as call_table
 from tf_amp_rewriter.ops import handles
@@ -54,25 +53,24 @@ def steering(program: ir.Program) -> Iterator[int]:
 def _predicates(program: ir.Program) -> Iterator[Port]:
     """Yields the inputs that say which branch runs, or whether a loop goes on."""
     for scope_index, scope in enumerate(program.scopes):
-        for index, node in enumerate(scope.nodes):
-            if node.op in handles.SWITCHES:
-                yield scope_index, index, 1
-            elif node.op in call_table.CALLS:
-                if call_table.CALLS[node.op].first_input:
-                    yield scope_index, index, 0
-                for callee in calls.callees(program, scope, node):
-                    if not callee.gives_results:
-                        yield from (
-                            (callee.scope, r, 0) for r in program.scopes[callee.scope].results
-                        )
+        if not handles.SWITCHES.isdisjoint(scope.ops):
+            for index, node in enumerate(scope.nodes):
+                if node.op in handles.SWITCHES:
+                    yield scope_index, index, 1
+        for index, callees in scope.calls.items():
+            if call_table.CALLS[scope.nodes[index].op].first_input:
+                yield scope_index, index, 0
+            for callee in callees:
+                if not callee.gives_results:
+                    yield from ((callee.scope, r, 0) for r in program.scopes[callee.scope].results)
 
 
 def _callers(program: ir.Program) -> dict[tuple[int, int], list[Port]]:
     """Returns (scope, argument) -> the outputs that calls give it, and loops carry to it."""
     found: dict[tuple[int, int], list[Port]] = collections.defaultdict(list)
     for scope_index, scope in enumerate(program.scopes):
-        for node in scope.nodes:
-            callees = list(calls.callees(program, scope, node))
+        for index, callees in scope.calls.items():
+            node = scope.nodes[index]
             for callee in callees:
                 for argument in range(program.scopes[callee.scope].num_args):
                     place = (callee.scope, argument)
@@ -91,7 +89,7 @@ def _results(program: ir.Program, scope: ir.Scope, port: Port) -> Iterator[Port]
     """Yields what the output of a call is: a result of its functions; of a loop, its input too."""
     scope_index, index, number = port
     node = scope.nodes[index]
-    for callee in calls.callees(program, scope, node):
+    for callee in scope.calls[index]:
         if callee.gives_results:
             body = program.scopes[callee.scope]
             yield callee.scope, *body.nodes[body.results[number]].inputs[0]

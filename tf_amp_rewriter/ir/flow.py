@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tf_amp_rewriter import errors
 from tf_amp_rewriter.dtypes import DT_FLOAT
-from tf_amp_rewriter.ir import calls, containers, control, handles, outsiders, ties, variables
+from tf_amp_rewriter.ir import containers, control, handles, outsiders, ties, variables
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.union import UnionFind
 
@@ -127,15 +127,16 @@ def topological_order(flow: Flow) -> list[int]:
 def _expect_calls_fit(program: ir.Program) -> None:
     """Refuses a call with more or fewer values than its function has arguments and results."""
     for scope in program.scopes:
-        for node in scope.nodes:
-            for callee in calls.callees(program, scope, node):
+        for index, callees in scope.calls.items():
+            node = scope.nodes[index]
+            for callee in callees:
                 problem = _misfit(node, callee, program.scopes[callee.scope])
                 if problem:
                     hint = "the model is damaged: export it again"
                     raise errors.InputError(problem, hint, scope=scope.name, node=node.name)
 
 
-def _misfit(node: ir.Node, callee: calls.Callee, body: ir.Scope) -> str:
+def _misfit(node: ir.Node, callee: ir.Callee, body: ir.Scope) -> str:
     given, taken = len(node.in_vars) - callee.first_input, len(node.out_vars)
     if given != body.num_args:
         return f"calls `{body.name}` with {given} values, expected {body.num_args}"

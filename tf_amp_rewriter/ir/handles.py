@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from tf_amp_rewriter.dtypes import DT_RESOURCE, DT_VARIANT
-from tf_amp_rewriter.ir import calls
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.union import UnionFind
 from tf_amp_rewriter.ops import calls as call_table
@@ -112,7 +111,7 @@ class _Follower:
     def call_targets(
         self, place: tuple[int, int], scope: ir.Scope, node: ir.Node, position: int
     ) -> Iterator[Port]:
-        for callee in calls.callees(self.program, scope, node):
+        for callee in scope.calls[place[1]]:
             argument = position - callee.first_input
             body = self.program.scopes[callee.scope]
             if not 0 <= argument < body.num_args:

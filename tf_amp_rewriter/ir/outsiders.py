@@ -12,7 +12,7 @@ from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import calls as call_table
 from tf_amp_rewriter.ops import handles
 
-_IMPLEMENTS: Final = "api_implements"  # what a function is an implementation of
+IMPLEMENTS: Final = "api_implements"  # what a function is an implementation of
 
 
 def faces(program: ir.Program) -> Mapping[int, str]:
@@ -20,19 +20,17 @@ def faces(program: ir.Program) -> Mapping[int, str]:
     called: set[int] = set()
     found: dict[int, str] = {}
     for index, scope in enumerate(program.scopes):
-        functions = program.function_scopes[scope.graph]
-        for node in scope.nodes:
-            called.update(callee.scope for callee in calls.callees(program, scope, node))
-            for name in calls.other_functions(node):
-                if name in functions:
-                    found[functions[name]] = f"op `{node.op}` calls the function"
+        for callees in scope.calls.values():
+            called.update(callee.scope for callee in callees)
+        for node, function in calls.other_functions_in(program, scope):
+            found[function] = f"op `{node.op}` calls the function"
         if scope.name in program.graphs[scope.graph].visible:
             found[index] = "the function can be called from outside of the graph"
     for group in alternatives(program):
         if not called.isdisjoint(group):
             called.update(group)
-    for index in range(len(program.scopes)):
-        if index not in called:
+    for index, scope in enumerate(program.scopes):
+        if scope.function >= 0 and index not in called:
             found.setdefault(index, "nothing in the graph calls the function")
     return found
 
@@ -48,8 +46,8 @@ def alternatives(program: ir.Program) -> Iterator[tuple[int, ...]]:
         if scope.function < 0:
             continue
         function = program.graphs[scope.graph].graph_def.library.function[scope.function]
-        if _IMPLEMENTS in function.attr:
-            name = function.attr[_IMPLEMENTS].s
+        if IMPLEMENTS in function.attr:
+            name = function.attr[IMPLEMENTS].s
             groups[scope.graph, name, scope.num_args, scope.num_results].append(index)
     for group in groups.values():
         if len(group) > 1:

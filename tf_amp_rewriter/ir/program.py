@@ -66,6 +66,23 @@ class Node:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Callee:
+    """One function that a node calls.
+
+    Attributes:
+        scope: index of the function's scope.
+        first_input: index of the node's data input that is argument 0.
+        gives_results: whether the function's results are the node's outputs.
+        is_loop: whether argument i, result i, input i and output i are one loop-carried value.
+    """
+
+    scope: int
+    first_input: int
+    gives_results: bool
+    is_loop: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Scope:
     """The main graph of one meta graph, or the body of one function of its library.
 
@@ -76,6 +93,8 @@ class Scope:
         nodes: arguments first, then the nodes in the proto's order, then the results.
         num_args: number of arguments.
         num_results: number of results.
+        calls: index of a node -> the functions that it calls by a row of `ops/calls.py`.
+        ops: the op types of its nodes.
         face: name of the function that had this body before we split it; see `GraphSource.inner`.
     """
 
@@ -85,6 +104,8 @@ class Scope:
     nodes: tuple[Node, ...]
     num_args: int
     num_results: int
+    calls: Mapping[int, tuple[Callee, ...]]
+    ops: frozenset[str]
     face: str = ""
 
     @property

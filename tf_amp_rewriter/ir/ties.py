@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from tf_amp_rewriter.ir import calls, outsiders
+from tf_amp_rewriter.ir import outsiders
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.ops.attrs import attr_of
@@ -22,12 +22,13 @@ def ties(program: ir.Program) -> Iterator[Pair]:
             yield from _tie(
                 scope.nodes[argument].out_vars[0], constants[scope.graph][name].out_vars[0]
             )
-        for node in scope.nodes:
+        for node in () if scope.ops.isdisjoint(TIED_ATTRS) else scope.nodes:
             if node.op in TIED_ATTRS:
                 tied = [var for attr, _, var in node.attr_vars if attr in TIED_ATTRS[node.op]]
                 yield from itertools.pairwise(tied)
-            for callee in calls.callees(program, scope, node):
-                yield from _call_ties(node, callee, program.scopes[callee.scope])
+        for index, callees in scope.calls.items():
+            for callee in callees:
+                yield from _call_ties(scope.nodes[index], callee, program.scopes[callee.scope])
         for ring in _rings(scope):
             yield from itertools.pairwise(ring)
     for group in outsiders.alternatives(program):
@@ -51,7 +52,7 @@ def invariants(program: ir.Program) -> Iterator[int]:
         if _way(body, result, argument) is not None:
             yield body.nodes[argument].out_vars[0]
     for scope in program.scopes:
-        for node in scope.nodes:
+        for node in scope.nodes if handles.ENTER in scope.ops else ():
             if node.proto is not None and node.op == handles.ENTER:
                 is_invariant = attr_of(node.proto, "is_constant").b
                 yield from {*node.out_vars} - {ir.NO_VAR} if is_invariant else ()
@@ -60,8 +61,8 @@ def invariants(program: ir.Program) -> Iterator[int]:
 def _loop_values(program: ir.Program) -> Iterator[tuple[ir.Scope, int, int]]:
     """Yields (body, argument, result) of each float32 value of a functional loop."""
     for scope in program.scopes:
-        for node in scope.nodes:
-            for callee in calls.callees(program, scope, node):
+        for callees in scope.calls.values():
+            for callee in callees:
                 if callee.is_loop and callee.gives_results:
                     body = program.scopes[callee.scope]
                     for argument, result in enumerate(body.results):
@@ -78,7 +79,7 @@ def _tie(left: int, right: int) -> Iterator[Pair]:
         yield left, right
 
 
-def _call_ties(node: ir.Node, callee: calls.Callee, body: ir.Scope) -> Iterator[Pair]:
+def _call_ties(node: ir.Node, callee: ir.Callee, body: ir.Scope) -> Iterator[Pair]:
     for argument in range(body.num_args):
         outside = node.in_vars[argument + callee.first_input]
         yield from _tie(outside, body.nodes[argument].out_vars[0])
@@ -117,6 +118,8 @@ def _rings(scope: ir.Scope) -> Iterator[list[int]]:
     (a conditional) is not among them.
     """
     rings: dict[int, list[int]] = {}  # by Merge and by Switch
+    if handles.BACK_EDGES.isdisjoint(scope.ops):
+        return
     for index, node in enumerate(scope.nodes):
         producers = [scope.nodes[producer] for producer, _ in node.inputs]
         if node.op in handles.MERGES and any(p.op in handles.BACK_EDGES for p in producers):

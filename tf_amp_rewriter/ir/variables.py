@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from tf_amp_rewriter.dtypes import DT_RESOURCE
-from tf_amp_rewriter.ir import calls, op_defs, reach
+from tf_amp_rewriter.ir import op_defs, reach
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.handles import Handles, Port, Use
 from tf_amp_rewriter.ops import calls as call_table
@@ -225,7 +225,7 @@ class _Search:
                 for reader, at in self.readers_in(scope_index).get((index, 0), ()):
                     stack.append(((scope_index, reader), at, path))
             elif node.op in call_table.CALLS:
-                for callee in calls.callees(self.program, scope, node):
+                for callee in scope.calls[index]:
                     argument = position - callee.first_input
                     if argument < 0 or callee.is_loop:
                         continue

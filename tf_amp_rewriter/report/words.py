@@ -20,7 +20,7 @@ _SENTENCES = {
     Kind.CONDITION: "the low kernel would be inaccurate here",
     Kind.POSITION: "it decides a size, an index or an integer",
     Kind.CONTROL: "a loop or a branch hangs on it",
-    Kind.SUM: "a loop adds to it from step to step, and a low sum stalls",
+    Kind.SUM: "a loop adds to it or scales it at each step, and a low sum stalls",
     Kind.UNKNOWN_OP: "nobody knows the op",
     Kind.USER: "the user's lists or patterns keep it",
     Kind.ISLAND: "lowering it alone would cost more than it saves",

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 from tensorflow.core.framework import function_pb2
 
 from tf_amp_rewriter.dtypes import DT_FLOAT
-from tf_amp_rewriter.ir import calls, reach
+from tf_amp_rewriter.ir import outsiders, reach
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
 from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.reasons import Decisions
 
 Names = Sequence[frozenset[str]]  # of functions, per graph
-
-# Functions with equal values of this are put in each other's place when the model runs.
-_API: Final = "api_implements"
 
 
 def candidates(program: ir.Program) -> Names:
@@ -34,7 +30,7 @@ def candidates(program: ir.Program) -> Names:
     cost Casts at each step. Functions that TensorFlow puts in each other's place (`api_implements`)
     are none, nor are those whose signature leaves a type open. Linear in the number of nodes.
     """
-    outside = _named_by_outsiders(program)
+    outside = outsiders.faces(program)
     whole = {index for index in outside if not _can_be_split(program, index)}
     if len(outside) == len(whole):
         return tuple(frozenset() for _ in program.graphs)
@@ -75,19 +71,6 @@ def _by_graph(program: ir.Program, functions: Iterable[int]) -> Names:
     return tuple(map(frozenset, result))
 
 
-def _named_by_outsiders(program: ir.Program) -> set[int]:
-    """Returns the functions that outsiders see, and those that ops name which we don't follow."""
-    found: set[int] = set()
-    for index, scope in enumerate(program.scopes):
-        functions = program.function_scopes[scope.graph]
-        if scope.name in program.graphs[scope.graph].visible:
-            found.add(index)
-        if functions:
-            for node in scope.nodes:
-                found.update(functions[n] for n in calls.other_functions(node) if n in functions)
-    return found
-
-
 def _can_be_split(program: ir.Program, index: int) -> bool:
     scope = program.scopes[index]
     library = program.graphs[scope.graph].graph_def.library
@@ -95,7 +78,7 @@ def _can_be_split(program: ir.Program, index: int) -> bool:
     ports = [*function.signature.input_arg, *function.signature.output_arg]
     is_open = any(not port.type or port.number_attr or port.is_ref for port in ports)
     has_float = any(port.type == DT_FLOAT for port in ports)
-    return has_float and not is_open and _API not in function.attr
+    return has_float and not is_open and outsiders.IMPLEMENTS not in function.attr
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -153,8 +136,9 @@ def _touched(
 def _ends(program: ir.Program, scope: ir.Scope) -> Iterator[tuple[int, _End]]:
     """Yields (function, end) for all float32 values of calls; not for a face's call of its body."""
     readers: Mapping[tuple[int, int], Sequence[tuple[int, int]]] | None = None
-    for index, node in enumerate(scope.nodes):
-        for callee in calls.callees(program, scope, node):
+    for index, callees in scope.calls.items():
+        node = scope.nodes[index]
+        for callee in callees:
             if scope.name and scope.name == program.scopes[callee.scope].face:
                 continue
             for var, end, end_var in _givers(scope, node, callee.first_input):

@@ -28,7 +28,7 @@ from typing import Final
 from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2
 
 from tf_amp_rewriter.dtypes import DT_FLOAT
-from tf_amp_rewriter.ir import calls, outsiders, reach
+from tf_amp_rewriter.ir import outsiders, reach
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
 from tf_amp_rewriter.ops import calls as table
@@ -69,13 +69,12 @@ def mixed(flow: Flow, decisions: Decisions) -> list[Mixed]:
     times_called = collections.Counter(
         callee.scope
         for scope in program.scopes
-        for node in scope.nodes
-        for callee in calls.callees(program, scope, node)
+        for callees in scope.calls.values()
+        for callee in callees
     )
     closed = set(times_called) - set(outsiders.faces(program))
     for index, scope in enumerate(program.scopes):
-        for place, node in enumerate(scope.nodes):
-            callees = list(calls.callees(program, scope, node))
+        for place, callees in scope.calls.items():
             if all(c.is_loop and c.scope in closed and times_called[c.scope] == 1 for c in callees):
                 for callee in callees:
                     if callee.gives_results:
@@ -131,7 +130,7 @@ def _add(program: ir.Program, scope: ir.Scope, place: Mixed, graph_def: graph_pb
         else graph_def.library.function[scope.function].node_def
     )
     _extend_loop(protos[place.node - scope.num_args], node, place.argument)
-    for callee in calls.callees(program, scope, node):
+    for callee in scope.calls[place.node]:
         body = program.scopes[callee.scope]
         function = graph_def.library.function[body.function]
         name = _extend_function(function, place.argument)

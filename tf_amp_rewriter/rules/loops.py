@@ -17,11 +17,12 @@ from tf_amp_rewriter.rules.rule import Rule
 def keep_sums(
     flow: Flow, ops: Sequence[frozenset[str]], rules: Sequence[Rule], low: LowPrecision
 ) -> list[Rule]:
-    """Keeps float32 what a loop adds to from step to step: counters, running sums and averages.
+    """Keeps float32 what a loop adds to, or scales by a weight, from step to step.
 
-    Nobody knows how often a loop runs, and a low sum stalls: 2048 + 1 is 2048 in half, 256 + 1 is
-    256 in bfloat16. A state that each step multiplies by an activation (the gates of LSTM and GRU)
-    or puts through a function is no sum.
+    That is counters, running sums, moving averages and decays. Nobody knows how often a loop runs,
+    and a low sum stalls: 2048 + 1 is 2048 in half, 256 + 1 is 256 in bfloat16; a decay of 0.9995
+    never begins in bfloat16. A state that each step multiplies by an activation (the gates of LSTM
+    and GRU) or puts through a function is no sum.
     """
     result = list(rules)
     if not flow.carried:
@@ -35,7 +36,7 @@ def keep_sums(
         return ops[number] <= SCALINGS and len(inputs) == 1
 
     for cycle in _cycles(flow, is_linear):
-        if any(ops[number] <= ADDITIONS for number in cycle):
+        if any(ops[number] <= ADDITIONS | SCALINGS for number in cycle):
             for number in cycle:
                 if result[number].eligible and not result[number].by_user:
                     result[number] = dataclasses.replace(
