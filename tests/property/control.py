@@ -222,45 +222,20 @@ def frame(body: Body) -> None:
     begins = [body.const("0"), *values[:carried], *handles, *(flow for _, flow in opened)]
     kinds = ["i32"] + ["f32"] * carried + ["var"] * lists + ["f32"] * arrays
 
-    def enter(ref: str, *, once: bool = False) -> str:
-        constant = ", is_constant=True" if once else ""
-        return body.emit("e", f"Enter({ref}, frame_name='{name}'{constant})")
+    def enter_once(ref: str) -> str:
+        return body.emit("e", f"Enter({ref}, frame_name='{name}', is_constant=True)")
 
-    entered = [enter(ref) for ref in begins]
-    constants = [enter(ref, once=True) for ref in [limit, *values[carried:]]]
-    outside = [enter(handle, once=True) for handle, _ in opened]
-    nexts = [program.name("next") for _ in begins]
-    merges = [
-        body.emit("m", f"Merge([{ref}, {back}])", f"{kind}, i32")
-        for ref, back, kind in zip(entered, nexts, kinds, strict=True)
-    ]
-    going = body.emit("p", f"LoopCond({body.emit('p', f'Less({merges[0]}, {constants[0]})')})")
-    switches = [
-        body.emit("s", f"Switch({merge}, {going})", f"{kind}, {kind}")
-        for merge, kind in zip(merges, kinds, strict=True)
-    ]
+    limit, *invariants = [enter_once(ref) for ref in [limit, *values[carried:]]]
+    arrays_inside = [enter_once(handle) for handle, _ in opened]
+    switches, nexts = _ring(body, name, limit, begins, kinds)
     inner = Body(program, body.lines, body.depth + 1, is_main=True)
     inner.pivot = body.emit("i", f"Identity({switches[0]}:1)")
     inner.ints = [inner.pivot]
-    inner.floats = [Float(ref) for ref in constants[1:]]
+    inner.floats = [Float(ref) for ref in invariants]
     inner.floats += [Float(f"{ref}:1") for ref in switches[1 : 1 + carried]]
     inner.lists = [List(f"{ref}:1") for ref in switches[1 + carried : 1 + carried + lists]]
     flows = [f"{ref}:1" for ref in switches[1 + carried + lists :]]
-    if arrays:
-        inner.add(f"TensorArrayReadV3({outside[0]}, {inner.pivot}, {flows[0]}, dtype=f32)", FACE)
-        if program.number(1):
-            product(inner)
-    fill(inner, 3)
-    ends = [inner.emit("i", f"AddV2({inner.pivot}, {inner.const('1')})")]
-    results = [inner.clipped(inner.pick()) for _ in range(carried)]
-    results += [inner.pick_list().ref for _ in range(lists)]
-    # What is made of invariants alone never dies: it would start one iteration after the other.
-    ends += [inner.emit("v", f"Identity({ref}, ^{inner.pivot})") for ref in results]
-    ends += flows[:1]
-    for handle, flow in zip(outside[1:], flows[1:], strict=True):
-        written = inner.clipped(inner.pick())
-        text = f"TensorArrayWriteV3({handle}, {inner.pivot}, {written}, {flow})"
-        ends.append(inner.emit("t", text))
+    ends = _step(inner, carried, lists, list(zip(arrays_inside, flows, strict=True)))
     for back, end in zip(nexts, ends, strict=True):
         body.lines.append(f"{back} = NextIteration({end})")
     exits = [body.emit("x", f"Exit({ref})") for ref in switches]
@@ -269,6 +244,44 @@ def frame(body: Body) -> None:
     for (handle, _), flow in zip(opened[1:], exits[2 + carried + lists :], strict=True):
         _read_all(body, handle, flow, exits[0])
     body.cost += inner.cost * TRIPS
+
+
+def _ring(
+    body: Body, name: str, limit: str, begins: Sequence[str], kinds: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Adds what carries values around; returns the Switches, and the names of what comes back."""
+    entered = [body.emit("e", f"Enter({ref}, frame_name='{name}')") for ref in begins]
+    nexts = [body.program.name("next") for _ in begins]
+    merges = [
+        body.emit("m", f"Merge([{ref}, {back}])", f"{kind}, i32")
+        for ref, back, kind in zip(entered, nexts, kinds, strict=True)
+    ]
+    going = body.emit("p", f"LoopCond({body.emit('p', f'Less({merges[0]}, {limit})')})")
+    switches = [
+        body.emit("s", f"Switch({merge}, {going})", f"{kind}, {kind}")
+        for merge, kind in zip(merges, kinds, strict=True)
+    ]
+    return switches, nexts
+
+
+def _step(inner: Body, carried: int, lists: int, arrays: Sequence[tuple[str, str]]) -> list[str]:
+    """Writes one step of a frame: reads the first array, writes the others; returns its ends."""
+    for handle, flow in arrays[:1]:
+        inner.add(f"TensorArrayReadV3({handle}, {inner.pivot}, {flow}, dtype=f32)", FACE)
+        if inner.program.number(1):
+            product(inner)
+    fill(inner, 3)
+    ends = [inner.emit("i", f"AddV2({inner.pivot}, {inner.const('1')})")]
+    results = [inner.clipped(inner.pick()) for _ in range(carried)]
+    results += [inner.pick_list().ref for _ in range(lists)]
+    # What is made of invariants alone never dies: it would start one iteration after the other.
+    ends += [inner.emit("v", f"Identity({ref}, ^{inner.pivot})") for ref in results]
+    ends += [flow for _, flow in arrays[:1]]
+    for handle, flow in arrays[1:]:
+        written = inner.clipped(inner.pick())
+        text = f"TensorArrayWriteV3({handle}, {inner.pivot}, {written}, {flow})"
+        ends.append(inner.emit("t", text))
+    return ends
 
 
 def _open_array(body: Body, *, is_filled: bool) -> tuple[str, str]:
