@@ -49,9 +49,12 @@ _MOVES: Final = frozenset(
     MirrorPad Neg NextIteration OnesLike Pack Pad PadV2 ReadVariableOp Relu Relu6 Reshape
     ResourceGather Reverse ReverseV2 Select SelectV2 Shape Size Slice SpaceToBatchND SpaceToDepth
     Split SplitV Squeeze StopGradient StridedSlice Switch Tile Transpose Unpack VarHandleOp Const
-    Placeholder PlaceholderWithDefault TensorListFromTensor TensorListGetItem TensorListReserve
-    TensorListSetItem TensorListStack TensorArrayV3 TensorArrayReadV3 TensorArrayWriteV3
-    TensorArrayGatherV3 TensorArrayScatterV3 VariableV2 ZerosLike Abs Sign Rank""".split()
+    EmptyTensorList Placeholder PlaceholderWithDefault StackPopV2 StackPushV2 StackV2
+    TensorArrayConcatV3 TensorArrayGatherV3 TensorArrayReadV3 TensorArrayScatterV3
+    TensorArraySplitV3 TensorArrayV3 TensorArrayWriteV3 TensorListConcatLists TensorListConcatV2
+    TensorListFromTensor TensorListGather TensorListGetItem TensorListPopBack TensorListPushBack
+    TensorListReserve TensorListScatterIntoExistingList TensorListScatterV2 TensorListSetItem
+    TensorListSplit TensorListStack TopKV2 VariableV2 ZerosLike Abs Sign Rank""".split()
 )
 # Ops with a weight, whose rounding counts too.
 _CONTRACTIONS: Final = frozenset(

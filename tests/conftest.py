@@ -9,8 +9,9 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
 
@@ -18,6 +19,9 @@ import numpy as np
 import pytest
 
 from tests import models
+
+if TYPE_CHECKING:
+    from tests.rewritten import Outputs, Rewrite
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CORPUS = REPOSITORY / ".corpus"
@@ -73,6 +77,28 @@ def corpus_model() -> GetModel:
         return found
 
     return get
+
+
+@pytest.fixture(scope="session")
+def any_model(model: GetModel, corpus_model: GetModel) -> GetModel:
+    """Returns the function that gives a whole model or one of the corpus."""
+    return lambda name: model(name) if name in models.builders() else corpus_model(name)
+
+
+@pytest.fixture(scope="session")
+def rewrite(any_model: GetModel, scratch: Path) -> Rewrite:
+    """Returns the function that gives (name, dtype, device) rewritten; each once a session."""
+    from tests import rewritten  # imports TensorFlow
+
+    return rewritten.rewriter(any_model, scratch)
+
+
+@pytest.fixture(scope="session")
+def answers(any_model: GetModel) -> Callable[[str], Mapping[str, Outputs]]:
+    """Returns the function that gives a model's own answers, by signature."""
+    from tests import loaders, rewritten  # imports TensorFlow
+
+    return functools.cache(lambda name: rewritten.run(any_model(name), loaders.run_tf2))
 
 
 def _read_corpus_model(directory: Path, name: str) -> models.TestModel:

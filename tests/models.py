@@ -57,7 +57,25 @@ Builder = Callable[[Path], TestModel]
 
 def builders() -> Mapping[str, Builder]:
     """Returns all builders by model name; TensorFlow is imported only when one of them runs."""
-    from tests import models_frozen, models_images, models_keras, models_modules, models_tf1
+    from tests import (
+        models_frozen,
+        models_images,
+        models_keras,
+        models_loops,
+        models_modules,
+        models_recurrent,
+        models_tf1,
+        models_tf1_loops,
+    )
 
-    modules = (models_images, models_keras, models_modules, models_tf1, models_frozen)
+    modules = (
+        models_images,
+        models_keras,
+        models_modules,
+        models_tf1,
+        models_frozen,
+        models_recurrent,
+        models_loops,
+        models_tf1_loops,
+    )
     return {name: build for module in modules for name, build in module.BUILDERS.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,9 +13,11 @@ from tests.models import Builder, TestModel
 from tests.models_tf1 import control_flow_v1, recurrent_net, sequence, v1, weight
 
 
-def _freeze(session: Any, output: tf.Tensor, file: Path) -> None:
+def freeze(session: Any, outputs: Sequence[tf.Tensor], file: Path) -> None:
+    """Writes what `outputs` need of the session's graph, its variables as constants."""
     graph_def = session.graph.as_graph_def()
-    frozen = v1.graph_util.convert_variables_to_constants(session, graph_def, [output.op.name])
+    names = [output.op.name for output in outputs]
+    frozen = v1.graph_util.convert_variables_to_constants(session, graph_def, names)
     file.write_bytes(frozen.SerializeToString(deterministic=True))
 
 
@@ -26,7 +28,7 @@ def build_frozen_loop(directory: Path) -> TestModel:
         x = v1.placeholder(tf.float32, (None, None, 12), "x")
         scores = tf.identity(recurrent_net(x, frozenset({"out"})), "scores")
         session.run(v1.global_variables_initializer())
-        _freeze(session, scores, file)
+        freeze(session, [scores], file)
     return TestModel(file, "graph_def", {"x:0": sequence()}, outputs=("scores:0",))
 
 
@@ -51,7 +53,7 @@ def build_frozen_cnn(directory: Path) -> TestModel:
         pooled = tf.gather(tf.reduce_mean(x, (1, 2)), row)
         out = tf.identity(tf.matmul(pooled, weight("out", (16, 7), False, 40)), "scores")
         session.run(v1.global_variables_initializer())
-        _freeze(session, out, file)
+        freeze(session, [out], file)
     images = generator.normal(0, 1, (3, 24, 24, 3)) + generator.normal(0, 1, (3, 1, 1, 3))
     feeds = {"image:0": images.astype(np.float32), "row:0": np.array([2, 0, 1, 2], np.int32)}
     return TestModel(file, "graph_def", feeds, outputs=("scores:0",))

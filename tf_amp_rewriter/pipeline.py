@@ -16,7 +16,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tf_amp_rewriter import classify, errors
-from tf_amp_rewriter.ir import build, check, variables
+from tf_amp_rewriter.ir import build, check, outsiders, variables
 from tf_amp_rewriter.ir import flow as flows
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.options import Options
@@ -267,7 +267,12 @@ def _edited_proto(
 
 def _frozen(graph_def: graph_pb2.GraphDef, options: Options) -> ir.GraphSource:
     fetches = options.outputs or _unread(graph_def)
-    return ir.GraphSource(graph_def, feeds=frozenset(options.inputs), fetches=frozenset(fetches))
+    return ir.GraphSource(
+        graph_def,
+        feeds=frozenset(options.inputs),
+        fetches=frozenset(fetches),
+        visible=frozenset(outsiders.of_training(graph_def.library)),
+    )
 
 
 def _expect_tensors(main: ir.Scope, options: Options) -> None:

@@ -5,7 +5,8 @@
 Every model is built with seeded random weights (or is a trained one of tools/corpus), and taken at
 batch 8, other unknown dimensions 64. Original and rewritten are flattened by TensorFlow's
 `convert_variables_to_constants_v2`; grappler works on the original's flat graph, as for a GPU.
-Loops count once. `traffic` is the float bytes that all ops read and write, against float32's.
+What is in a loop counts once, however often it runs; Casts in loops are counted apart, those on
+weights too. `traffic` is the float bytes that all ops read and write, against float32's.
 `error` is the largest error of an output over the spread of that output, against float32; the
 median over five sets of seeded inputs. All graphs run on this machine's CPU kernels; in those meant
 for a GPU (grappler's, and ours with `--device gpu`), what accumulates in float32 there does here.
@@ -49,6 +50,21 @@ MODELS: Final = (
     "tf1",
     "frozen_cnn",
     "frozen_loop",
+    "keras_masked",
+    "lstm_5",
+    "lstm_500",
+    "tf_keras_rnn",
+    "tf_keras_plain",
+    "resaved_rnn",
+    "streaming",
+    "tf1_dynamic_rnn",
+    "frozen_lstm_by_hand",
+    "frozen_nested_loops",
+    "map_fn",
+    "scan",
+    "beam_search",
+    "decoder",
+    "detector",
 )
 CORPUS: Final = (
     "basic_pitch",
@@ -191,8 +207,9 @@ def table_lines(result: Json) -> Iterator[str]:
 
 def _activation_casts(figures: Json) -> str:
     """Returns their number; the MB and the traffic leave out those whose rank nobody knows."""
-    unknown = figures["unknown_shape_casts"]
-    return f"{figures['activation_casts']}" + (f" ({unknown} of unknown size)" if unknown else "")
+    told = {"in loops": figures["loop_casts"], "of unknown size": figures["unknown_shape_casts"]}
+    remarks = ", ".join(f"{number} {which}" for which, number in told.items() if number)
+    return f"{figures['activation_casts']}" + (f" ({remarks})" if remarks else "")
 
 
 def _traffic(figures: Json, base: Json | None) -> str:

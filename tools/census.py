@@ -17,6 +17,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from tensorflow.core.framework import graph_pb2
 
+from tests import walk
+
 BATCH: Final = 8  # an unknown first dimension of an input
 OTHER_DIMENSION: Final = 64  # any other unknown one
 MEGA: Final = 1e6
@@ -47,6 +49,7 @@ class Census:
         activation_casts: number of Casts between float types that do not stand on a weight.
         activation_cast_mb: what these read and write.
         unknown_shape_casts: how many of these have an input of unknown rank and are not in it.
+        loop_casts: how many Casts between float types, on weights too, run once a step of a loop.
         weight_casts: number of Casts between float types on a Const, through `WEIGHT_PATH` ops.
         weight_cast_mb: what these read and write.
         weight_mb: the size of all float Consts.
@@ -60,6 +63,7 @@ class Census:
     activation_casts: int
     activation_cast_mb: float
     unknown_shape_casts: int
+    loop_casts: int
     weight_casts: int
     weight_cast_mb: float
     weight_mb: float
@@ -119,6 +123,7 @@ def census(graph: tf.Graph) -> Census:
         activation_casts=figures["activation_casts"],
         activation_cast_mb=megabytes.get("activation_cast_mb", 0.0),
         unknown_shape_casts=figures["unknown_shape_casts"],
+        loop_casts=len(loop_casts(graph)),
         weight_casts=figures["weight_casts"],
         weight_cast_mb=megabytes.get("weight_cast_mb", 0.0),
         weight_mb=megabytes.get("float32_weight_mb", 0.0) + megabytes.get("low_weight_mb", 0.0),
@@ -153,6 +158,12 @@ def weight_casts(graph: tf.Graph) -> Iterator[tf.Operation]:
     for op in graph.get_operations():
         if _is_float_cast(op) and _is_weight(op.inputs[0].op):
             yield op
+
+
+def loop_casts(graph: tf.Graph) -> list[tf.Operation]:
+    """Returns each Cast between float types that stands in a loop of control flow v1."""
+    framed = walk.Walk(graph.as_graph_def()).framed("")
+    return [op for op in graph.get_operations() if op.name in framed and _is_float_cast(op)]
 
 
 def _figures(op: tf.Operation) -> Mapping[str, int]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import models
+from tests import models, models_tf1
 from tools import benchmark, census, flat_graphs
 
 v1 = tf.compat.v1
@@ -66,6 +66,36 @@ def test_low_weights_are_counted_apart() -> None:
 
     assert (figures.weight_mb, figures.weight_mb_low) == (4 * 2 * 2 / 1e6,) * 2
     assert figures.weight_casts == 0
+
+
+def test_casts_in_a_loop_are_counted_apart_and_once() -> None:
+    def build() -> None:
+        weight = tf.ones((4, 4))
+        low = tf.cast(placeholder(), tf.float16)
+
+        def step(index: tf.Tensor, state: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            product = tf.matmul(state, tf.cast(weight, tf.float16))
+            return index + 1, tf.cast(tf.cast(product, tf.float32), tf.float16)
+
+        with models_tf1.control_flow_v1():
+            loop = (tf.constant(0), low)
+            _, state = v1.while_loop(lambda index, _: index < 3, step, loop)
+        tf.cast(state, tf.float32)
+
+    figures = census.census(graph_of(build))
+
+    assert (figures.activation_casts, figures.weight_casts) == (4, 1)
+    assert figures.loop_casts == 3
+
+
+def test_the_table_tells_casts_in_loops() -> None:
+    figures = {"activation_casts": 4, "loop_casts": 3, "unknown_shape_casts": 0}
+    cells = {"contractions": 3, "activation_cast_mb": 0.0, "weight_cast_mb": 0.0, "weight_mb": 1.0}
+    rows = [row(graph, **cells, **figures) for graph in ("float32", "grappler")]
+
+    (_, line) = benchmark.table_lines({"model": "m", "rows": rows, "failure": ""})
+
+    assert "| 4 (3 in loops) |" in line
 
 
 def test_integers_and_moves_are_no_traffic() -> None:

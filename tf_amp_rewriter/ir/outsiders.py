@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from tensorflow.core.framework import function_pb2
+
 from tf_amp_rewriter import errors
 from tf_amp_rewriter.ir import build, calls
 from tf_amp_rewriter.ir import program as ir
@@ -33,6 +35,18 @@ def faces(program: ir.Program) -> Mapping[int, str]:
         if scope.function >= 0 and index not in called:
             found.setdefault(index, "nothing in the graph calls the function")
     return found
+
+
+def of_training(library: function_pb2.FunctionDefLibrary) -> Iterator[str]:
+    """Yields the names of functions that a gradient or a training pair names."""
+    for gradient in library.gradient:
+        yield gradient.function_name
+        yield gradient.gradient_func
+    for function in library.function:
+        for attr in ("forward_function_name", "backward_function_name"):
+            if attr in function.attr:
+                yield function.signature.name
+                yield function.attr[attr].s.decode("utf-8", "replace")
 
 
 def alternatives(program: ir.Program) -> Iterator[tuple[int, ...]]:

@@ -14,8 +14,8 @@ from tensorflow.core.protobuf import (
 
 from tf_amp_rewriter import errors
 from tf_amp_rewriter.dtypes import DT_FLOAT
+from tf_amp_rewriter.ir import outsiders, variables
 from tf_amp_rewriter.ir import program as ir
-from tf_amp_rewriter.ir import variables
 from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.saved_model import checkpoint as checkpoints
 from tf_amp_rewriter.saved_model.reader import Source
@@ -122,15 +122,7 @@ def _init_nodes(meta_graph: meta_graph_pb2.MetaGraphDef) -> Iterator[str]:
 def _visible_functions(meta_graph: meta_graph_pb2.MetaGraphDef) -> Iterator[str]:
     """Yields functions that the object graph, a gradient or a training pair names."""
     yield from meta_graph.object_graph_def.concrete_functions
-    library = meta_graph.graph_def.library
-    for gradient in library.gradient:
-        yield gradient.function_name
-        yield gradient.gradient_func
-    for function in library.function:
-        for attr in ("forward_function_name", "backward_function_name"):
-            if attr in function.attr:
-                yield function.signature.name
-                yield function.attr[attr].s.decode("utf-8", "replace")
+    yield from outsiders.of_training(meta_graph.graph_def.library)
 
 
 def _trackable_graph(
