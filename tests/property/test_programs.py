@@ -56,6 +56,36 @@ def test_random_programs_are_rewritten_right(dtype: str) -> None:
     assert not never, f"no program has these low: {never}"
 
 
+# Programs that were once rewritten wrong, as small as they can be.
+FOUND = {
+    "a loop invariant comes back as another, low value too": """
+    x: f32[4,4] = Placeholder
+    y: f32[4,4] = Placeholder
+    n: i32[] = Placeholder
+    zero = Const(0)
+    w: i32, i32, f32, f32 = While([zero, n, x, y], cond=@cond, body=@body)
+    c: f32[4,4] = Const(seed=0, scale=0.25)
+    m = MatMul(w:2, c)
+    out = Identity(m)
+    out_too = Exp(w:3)
+
+    @body(i: i32[], n: i32[], a: f32[4,4], b: f32[4,4]) -> (j=j, m=n, y=b, z=b)
+      one = Const(1)
+      j = AddV2(i, one)
+
+    @cond(i: i32[], n: i32[], a: f32[4,4], b: f32[4,4]) -> (go=p)
+      p = Less(i, n)
+    """,
+}
+
+
+@pytest.mark.parametrize("text", FOUND.values(), ids=FOUND.keys())
+@pytest.mark.parametrize("dtype", checks.BOTH)
+@pytest.mark.parametrize("number", [0, 2])
+def test_what_was_found_is_right_now(dtype: str, text: str, number: int) -> None:
+    check_example(Example(text, 1, number, ("out", "out_too")), dtype)
+
+
 def check_example(example: Example, dtype: str) -> graph_pb2.GraphDef:
     """Rewrites one program, checks all that must hold, and returns the result."""
     graph = graph_text.parse(example.text)
