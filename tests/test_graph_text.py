@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
@@ -172,6 +173,20 @@ def test_types_follow_from_the_text_in_front() -> None:
 
     expected = "a: i32[] = Const(1)\nb: f32[] = Const(0.5)\nc: f16 = Cast(b, DstT=f16)\n"
     assert expected == ir_text.graph_text(graph)
+
+
+def test_a_scale_makes_random_values_smaller() -> None:
+    graph = graph_text.parse("a: f32[9] = Const(seed=1)\nb: f32[9] = Const(seed=1, scale=0.25)")
+    full, scaled = (tf.make_ndarray(node.attr["value"].tensor) for node in graph.node)
+
+    np.testing.assert_array_equal(full / 4, scaled)
+
+
+def test_attributes_that_no_op_defines_are_set_as_they_stand() -> None:
+    text = "a: f32[2] = Placeholder\nb = Relu(a, _is_on=True, _number=3, _word='so')"
+    (_, relu) = graph_text.parse(text).node
+
+    assert (relu.attr["_is_on"].b, relu.attr["_number"].i, relu.attr["_word"].s) == (True, 3, b"so")
 
 
 REFUSED = {

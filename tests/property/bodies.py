@@ -30,7 +30,7 @@ class Float:
 
 @dataclasses.dataclass(frozen=True)
 class List:
-    """A TensorList of [4, 4] elements: the reference of its handle, and how many it has at least."""
+    """A TensorList of [4, 4] elements: its handle, and how many elements it has at least."""
 
     ref: str
     length: int = 2
@@ -123,11 +123,18 @@ class Body:
 
     def pick(self) -> Float:
         """Returns a float to read, more often one of the last."""
-        recent = self.floats[-6:]
-        return recent[len(recent) - 1 - self.program.number(len(recent) - 1)]
+        most = min(len(self.floats), 6) - 1
+        return self.floats[-1 - min(self.program.number(most), self.program.number(most))]
 
     def pick_list(self) -> List:
         return self.lists[len(self.lists) - 1 - self.program.number(len(self.lists) - 1)]
+
+    def pick_lists(self) -> int:
+        """Returns how many lists to hand to a call or loop; there are as many, made if need be."""
+        number = (0, 1, 1, 2)[self.program.number(3)]
+        if number and not self.lists:
+            new_list(self)
+        return number
 
     def pick_int(self) -> str:
         """Returns an int from 0 to 4: one of the body's, or a constant."""
@@ -333,19 +340,18 @@ def read_list(body: Body) -> None:
     body.add(f"Max({whole}, {body.const('[0]')})", MOST)
 
 
+# As often as they stand here.
 STATEMENTS: Sequence[Callable[[Body], None]] = (
-    product,
-    squash,
-    move,
-    binary,
-    deny,
+    *[product] * 5,
+    *[move] * 3,
+    *[squash] * 2,
+    *[binary] * 2,
+    *[read_list] * 2,
+    *[write_list] * 2,
+    new_list,
     product_of_two,
     scaled,
     with_weight,
     select,
-    read_list,
-    write_list,
-    new_list,
-    move,
-    product,
+    deny,
 )

@@ -14,6 +14,7 @@ from tests.property.bodies import (
     Float,
     List,
     Program,
+    product,
 )
 
 DEEPEST = 4
@@ -37,9 +38,9 @@ def _statement(body: Body) -> None:
     body.cost += 1
     nested: list[Callable[[Body], None]] = []
     if body.depth < DEEPEST and program.statements < MOST_STATEMENTS:
-        nested = [call, call_again, conditional, loop]
+        nested = [call, call, call_again, conditional, conditional, loop, loop, loop]
         if body.is_main:
-            nested += [frame, branches]
+            nested += [frame, frame, branches]
     choices = [*STATEMENTS, *nested]
     choices[program.number(len(choices) - 1)](body)
 
@@ -106,7 +107,7 @@ def call(body: Body) -> None:
     if which < len(fits):
         face = fits[which]
     else:
-        lists = min(len(body.lists), program.number(1))
+        lists = body.pick_lists()
         gives = (1 + program.number(1), lists)
         face = _function(program, body.depth + 1, 1 + program.number(1), lists, gives)
         program.faces.append(face)
@@ -136,7 +137,7 @@ def _call(body: Body, face: Face) -> None:
 def conditional(body: Body) -> None:
     """An If, or a Case of two or three branches."""
     program = body.program
-    floats, lists = 1 + program.number(1), min(len(body.lists), program.number(1))
+    floats, lists = 1 + program.number(1), body.pick_lists()
     gives = (1 + program.number(1), lists)
     is_case = program.number(2) == 2
     faces = [
@@ -161,7 +162,7 @@ def loop(body: Body) -> None:
     """A While: a counter, its limit, carried floats, floats that stay as they are, lists."""
     program = body.program
     carried, kept = 1 + program.number(1), program.number(1)
-    lists = min(len(body.lists), program.number(1))
+    lists = body.pick_lists()
     inner = Body(program, [], body.depth + 1)
     inner.ints = ["i"]
     inner.floats = [Float(f"x{i}") for i in range(carried + kept)]
@@ -212,7 +213,7 @@ def frame(body: Body) -> None:
     program = body.program
     name = program.name("frame")
     carried, kept = 1 + program.number(1), program.number(1)
-    lists = min(len(body.lists), program.number(1))
+    lists = body.pick_lists()
     arrays = program.number(2)
     values = [body.clipped(body.pick()) for _ in range(carried + kept)]
     handles = [body.pick_list().ref for _ in range(lists)]
@@ -221,43 +222,20 @@ def frame(body: Body) -> None:
     begins = [body.const("0"), *values[:carried], *handles, *(flow for _, flow in opened)]
     kinds = ["i32"] + ["f32"] * carried + ["var"] * lists + ["f32"] * arrays
 
-    def enter(ref: str, *, once: bool = False) -> str:
-        constant = ", is_constant=True" if once else ""
-        return body.emit("e", f"Enter({ref}, frame_name='{name}'{constant})")
+    def enter_once(ref: str) -> str:
+        return body.emit("e", f"Enter({ref}, frame_name='{name}', is_constant=True)")
 
-    entered = [enter(ref) for ref in begins]
-    constants = [enter(ref, once=True) for ref in [limit, *values[carried:]]]
-    outside = [enter(handle, once=True) for handle, _ in opened]
-    nexts = [program.name("next") for _ in begins]
-    merges = [
-        body.emit("m", f"Merge([{ref}, {back}])", f"{kind}, i32")
-        for ref, back, kind in zip(entered, nexts, kinds, strict=True)
-    ]
-    going = body.emit("p", f"LoopCond({body.emit('p', f'Less({merges[0]}, {constants[0]})')})")
-    switches = [
-        body.emit("s", f"Switch({merge}, {going})", f"{kind}, {kind}")
-        for merge, kind in zip(merges, kinds, strict=True)
-    ]
+    limit, *invariants = [enter_once(ref) for ref in [limit, *values[carried:]]]
+    arrays_inside = [enter_once(handle) for handle, _ in opened]
+    switches, nexts = _ring(body, name, limit, begins, kinds)
     inner = Body(program, body.lines, body.depth + 1, is_main=True)
     inner.pivot = body.emit("i", f"Identity({switches[0]}:1)")
     inner.ints = [inner.pivot]
-    inner.floats = [Float(ref) for ref in constants[1:]]
+    inner.floats = [Float(ref) for ref in invariants]
     inner.floats += [Float(f"{ref}:1") for ref in switches[1 : 1 + carried]]
     inner.lists = [List(f"{ref}:1") for ref in switches[1 + carried : 1 + carried + lists]]
     flows = [f"{ref}:1" for ref in switches[1 + carried + lists :]]
-    if arrays:
-        inner.add(f"TensorArrayReadV3({outside[0]}, {inner.pivot}, {flows[0]}, dtype=f32)", FACE)
-    fill(inner, 3)
-    ends = [inner.emit("i", f"AddV2({inner.pivot}, {inner.const('1')})")]
-    results = [inner.clipped(inner.pick()) for _ in range(carried)]
-    results += [inner.pick_list().ref for _ in range(lists)]
-    # What is made of invariants alone never dies: it would start one iteration after the other.
-    ends += [inner.emit("v", f"Identity({ref}, ^{inner.pivot})") for ref in results]
-    ends += flows[:1]
-    for handle, flow in zip(outside[1:], flows[1:], strict=True):
-        written = inner.clipped(inner.pick())
-        text = f"TensorArrayWriteV3({handle}, {inner.pivot}, {written}, {flow})"
-        ends.append(inner.emit("t", text))
+    ends = _step(inner, carried, lists, list(zip(arrays_inside, flows, strict=True)))
     for back, end in zip(nexts, ends, strict=True):
         body.lines.append(f"{back} = NextIteration({end})")
     exits = [body.emit("x", f"Exit({ref})") for ref in switches]
@@ -266,6 +244,44 @@ def frame(body: Body) -> None:
     for (handle, _), flow in zip(opened[1:], exits[2 + carried + lists :], strict=True):
         _read_all(body, handle, flow, exits[0])
     body.cost += inner.cost * TRIPS
+
+
+def _ring(
+    body: Body, name: str, limit: str, begins: Sequence[str], kinds: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Adds what carries values around; returns the Switches, and the names of what comes back."""
+    entered = [body.emit("e", f"Enter({ref}, frame_name='{name}')") for ref in begins]
+    nexts = [body.program.name("next") for _ in begins]
+    merges = [
+        body.emit("m", f"Merge([{ref}, {back}])", f"{kind}, i32")
+        for ref, back, kind in zip(entered, nexts, kinds, strict=True)
+    ]
+    going = body.emit("p", f"LoopCond({body.emit('p', f'Less({merges[0]}, {limit})')})")
+    switches = [
+        body.emit("s", f"Switch({merge}, {going})", f"{kind}, {kind}")
+        for merge, kind in zip(merges, kinds, strict=True)
+    ]
+    return switches, nexts
+
+
+def _step(inner: Body, carried: int, lists: int, arrays: Sequence[tuple[str, str]]) -> list[str]:
+    """Writes one step of a frame: reads the first array, writes the others; returns its ends."""
+    for handle, flow in arrays[:1]:
+        inner.add(f"TensorArrayReadV3({handle}, {inner.pivot}, {flow}, dtype=f32)", FACE)
+        if inner.program.number(1):
+            product(inner)
+    fill(inner, 3)
+    ends = [inner.emit("i", f"AddV2({inner.pivot}, {inner.const('1')})")]
+    results = [inner.clipped(inner.pick()) for _ in range(carried)]
+    results += [inner.pick_list().ref for _ in range(lists)]
+    # What is made of invariants alone never dies: it would start one iteration after the other.
+    ends += [inner.emit("v", f"Identity({ref}, ^{inner.pivot})") for ref in results]
+    ends += [flow for _, flow in arrays[:1]]
+    for handle, flow in arrays[1:]:
+        written = inner.clipped(inner.pick())
+        text = f"TensorArrayWriteV3({handle}, {inner.pivot}, {written}, {flow})"
+        ends.append(inner.emit("t", text))
+    return ends
 
 
 def _open_array(body: Body, *, is_filled: bool) -> tuple[str, str]:
@@ -292,7 +308,7 @@ def _read_all(body: Body, handle: str, flow: str, count: str) -> None:
 def branches(body: Body) -> None:
     """A conditional of Switch and Merge."""
     program = body.program
-    floats, lists = 1 + program.number(1), min(len(body.lists), program.number(1))
+    floats, lists = 1 + program.number(1), body.pick_lists()
     predicate = body.predicate()
     values = [body.clipped(body.pick()) for _ in range(floats)]
     values += [body.pick_list().ref for _ in range(lists)]

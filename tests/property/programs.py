@@ -14,7 +14,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.property import control
+from tests.property import bodies, control
 from tests.property.bodies import FLOAT, TRIPS, Body, Float, Program
 
 
@@ -52,7 +52,9 @@ def examples(draw: st.DrawFn, most: int = 8) -> Example:
     lines = [f"x: {FLOAT} = Placeholder", f"y: {FLOAT} = Placeholder", "n: i32[] = Placeholder"]
     main = Body(program, lines, ints=["n"], floats=[Float("x", 1.0), Float("y", 1.0)])
     main.is_main = True
-    control.fill(main, most)
+    if program.number(3):
+        bodies.product(main)
+    control.fill(main, most, 2)
     results = {main.floats[-1].ref} | {main.pick().ref for _ in range(program.number(2))}
     outputs = [main.emit("out", f"Identity({ref})") for ref in sorted(results)]
     text = "\n\n".join(["\n".join(lines), *program.functions]) + "\n"
