@@ -59,7 +59,7 @@ class Follow:
         raise NotImplementedError
 
     def sink(self, scope: Scope, port: Port, fact: object) -> None:
-        """Is told of a fact at an output of the main graph that no node reads."""
+        """Is told of every fact in the main graph."""
 
     def follow(self, scope: Scope, seeds: Iterable[Fact]) -> None:
         """Follows facts that were made in `scope`, also up to all callers."""
@@ -86,7 +86,7 @@ class Follow:
                 continue
             seen.add((port, fact))
             readers = scope.readers.get(port, ())
-            if not readers and not scope.name:
+            if not scope.name:
                 self.sink(scope, port, fact)
             for name, index in readers:
                 stack += self._reads(scope, scope.nodes[name], index, fact)

@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tensorflow.core.framework import graph_pb2, types_pb2
 
+from tests.property import liveness
 from tests.property.calls import (
     CONDITIONALS,
     Fact,
@@ -95,12 +96,16 @@ class State(enum.Enum):
     RESTORED = "RESTORED"
 
 
-def violations(original: graph_pb2.GraphDef, rewritten: graph_pb2.GraphDef) -> list[str]:
+def violations(
+    original: graph_pb2.GraphDef, rewritten: graph_pb2.GraphDef, outputs: Sequence[str]
+) -> list[str]:
     """Returns a line for each thing that is wrong with `rewritten`; empty if nothing is.
 
     Args:
         original: the graph before; its Casts are its own affair.
-        rewritten: the graph after. What no node reads in the main graph counts as an output.
+        rewritten: the graph after.
+        outputs: nodes of the main graph that give the outputs. A reader that none of them depends
+            on never runs, so it reads no rounding.
     """
     program = Program(rewritten)
     old = {
@@ -120,7 +125,7 @@ def violations(original: graph_pb2.GraphDef, rewritten: graph_pb2.GraphDef) -> l
         *_low_denials(program),
         *_odd_calls(program),
         *_Elements(program).odd(),
-        *_Roundings(program, ours).needless(),
+        *_Roundings(program, ours, outputs).needless(),
     ]
 
 
@@ -165,9 +170,13 @@ def _odd_calls(program: Program) -> Iterator[str]:
 class _Roundings(Follow):
     """Facts are states of values that were computed in float32."""
 
-    def __init__(self, program: Program, ours: set[tuple[str, str]]) -> None:
+    def __init__(
+        self, program: Program, ours: set[tuple[str, str]], outputs: Sequence[str]
+    ) -> None:
         super().__init__(program)
         self._ours = ours
+        self._outputs = outputs
+        self._live = {(scope, name) for scope, name, _ in liveness.live(program, outputs)}
 
     def needless(self) -> list[str]:
         constant = _computed_from_constants(self.program)
@@ -193,7 +202,7 @@ class _Roundings(Follow):
         if node.op in BLIND:
             return []
         if node.op not in MOVES:
-            if fact is State.RESTORED:
+            if fact is State.RESTORED and (scope.name, node.name) in self._live:
                 self.found[f"{scope.name}/{node.name} reads what was rounded needlessly"] = None
             return []
         carried = MOVES[node.op]
@@ -205,7 +214,7 @@ class _Roundings(Follow):
         return [((node.name, port), fact) for port in ports]
 
     def sink(self, scope: Scope, port: Port, fact: object) -> None:
-        if fact is State.RESTORED:
+        if fact is State.RESTORED and port[0] in self._outputs:
             self.found[f"{scope.name}/{port[0]} gives out what was rounded needlessly"] = None
 
 

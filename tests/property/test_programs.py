@@ -95,7 +95,7 @@ def check_example(example: Example, dtype: str) -> graph_pb2.GraphDef:
         graph, dtype, not_run="compared below", options={"outputs": example.outputs}
     )
     assert report.graph_def is not None
-    assert rounding_checker.violations(graph, report.graph_def) == []
+    assert rounding_checker.violations(graph, report.graph_def, example.outputs) == []
     compare_answers(graph, report.graph_def, example)
     return report.graph_def
 

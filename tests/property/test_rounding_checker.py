@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests import graph_text
+from tests import checks, graph_text
 from tests.property import rounding_checker
 
 FUNCTIONS = """
@@ -113,7 +113,8 @@ def found(middle: str, end: str) -> list[str]:
     text = dedent("\n".join([START, middle, end, FUNCTIONS]))
     graph = graph_text.parse(text)
     original = graph_text.parse("x: f32[4,4] = Placeholder")
-    return rounding_checker.violations(original, graph)
+    outputs = ["read"] if "read =" in end else ["out"]
+    return rounding_checker.violations(original, graph, outputs)
 
 
 @pytest.mark.parametrize("middle", NEEDLESS.values(), ids=NEEDLESS.keys())
@@ -166,8 +167,10 @@ def test_a_value_made_in_a_function_is_followed_to_its_callers() -> None:
     graph = graph_text.parse(text)
     empty = graph_text.parse("x: f32[4,4] = Placeholder")
 
-    assert rounding_checker.violations(empty, graph) == ["/read reads what was rounded needlessly"]
-    assert rounding_checker.violations(graph, graph) == []  # the user's own Casts
+    assert rounding_checker.violations(empty, graph, ["read"]) == [
+        "/read reads what was rounded needlessly"
+    ]
+    assert rounding_checker.violations(graph, graph, ["read"]) == []  # the user's own Casts
 
 
 OTHER_FAULTS = {
@@ -216,7 +219,7 @@ def test_other_faults_are_found(text: str, expected: list[str]) -> None:
     graph = graph_text.parse(text)
     empty = graph_text.parse("x: f32[4,4] = Placeholder")
 
-    assert rounding_checker.violations(empty, graph) == expected
+    assert rounding_checker.violations(empty, graph, checks.sinks(graph)) == expected
 
 
 def test_types_of_calls_are_compared() -> None:
@@ -231,7 +234,56 @@ def test_types_of_calls_are_compared() -> None:
     )
     graph.library.function[0].signature.output_arg[0].type = 19
 
-    assert rounding_checker.violations(graph, graph) == [
+    assert rounding_checker.violations(graph, graph, ["r"]) == [
         "/r takes (1,) of (19,) from `f`",
         "f returns (1,), its signature says (19,)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("port", "expected"), [(0, ["f/c reads what was rounded needlessly"]), (1, [])]
+)
+def test_what_no_output_depends_on_reads_nothing(port: int, expected: list[str]) -> None:
+    text = f"""
+    x: f32[4,4] = Placeholder
+    down = Cast(x, DstT=low)
+    moved = Relu(down)
+    up = Cast(moved, DstT=f32)
+    read = Square(up)
+    r: f32, f32 = PartitionedCall([up, x], f=@f, Tout=[f32, f32])
+    out = Identity(r:{port})
+
+    @f(a: f32[4,4], b: f32[4,4]) -> (c=c, d=d)
+      c = Square(a)
+      d = Square(b)
+    """
+    graph = graph_text.parse(text)
+    empty = graph_text.parse("x: f32[4,4] = Placeholder")
+
+    assert rounding_checker.violations(empty, graph, ["out"]) == expected
+
+
+def test_what_a_loop_reads_counts_if_another_result_depends_on_it() -> None:
+    text = """
+    x: f32[4,4] = Placeholder
+    down = Cast(x, DstT=low)
+    moved = Relu(down)
+    up = Cast(moved, DstT=f32)
+    n = Const(2)
+    zero = Const(0)
+    w: i32, i32, f32, f32, f32 = While([zero, n, x, x, up], cond=@cond, body=@body)
+    out = Identity(w:2)
+
+    @cond(i: i32[], n: i32[], a: f32[4,4], b: f32[4,4], c: f32[4,4]) -> (go=p)
+      p = Less(i, n)
+
+    @body(i: i32[], n: i32[], a: f32[4,4], b: f32[4,4], c: f32[4,4]) -> (j=k, m=n, d=b, e=s, f=c)
+      one = Const(1)
+      k = AddV2(i, one)
+      s = Square(c)
+    """
+    graph = graph_text.parse(text)
+    empty = graph_text.parse("x: f32[4,4] = Placeholder")
+
+    found = rounding_checker.violations(empty, graph, ["out"])
+    assert found == ["body/s reads what was rounded needlessly"]
