@@ -144,7 +144,7 @@ def _rewrite(
     except errors.InputError:
         flows.flow(program, links)  # says the same, of the functions that the user knows
         raise
-    gaining = face_calls.gaining(flow, decisions)
+    gaining = face_calls.gaining(flow, decisions, candidates)
     if gaining != candidates:
         flow, decisions = _decide(_split(program, gaining), links, options, misfit)
     mixed = invariants.mixed(flow, decisions)
@@ -166,11 +166,11 @@ def _decide(
 
 
 def _split(program: ir.Program, functions: face_calls.Names) -> ir.Program:
-    """Returns `program` with these functions of each graph split; itself if there are none."""
+    """Returns `program` with these functions of each graph copied; itself if there are none."""
     if not any(functions):
         return program
-    graphs = zip(program.graphs, functions, strict=True)
-    return build.program([faces.split(source, names) for source, names in graphs])
+    copies = [faces.split(program, graph, names) for graph, names in enumerate(functions)]
+    return build.program(copies)
 
 
 def _checked(

@@ -19,21 +19,25 @@ IMPLEMENTS: Final = "api_implements"  # what a function is an implementation of
 
 def faces(program: ir.Program) -> Mapping[int, str]:
     """Returns the functions whose arguments and results stay float32, with the reason."""
-    called: set[int] = set()
-    found: dict[int, str] = {}
-    for index, scope in enumerate(program.scopes):
-        for callees in scope.calls.values():
-            called.update(callee.scope for callee in callees)
-        for node, function in calls.other_functions_in(program, scope):
-            found[function] = f"op `{node.op}` calls the function"
-        if scope.name in program.graphs[scope.graph].visible:
-            found[index] = "the function can be called from outside of the graph"
+    found = dict(seen(program))
+    called = {c.scope for s in program.scopes for callees in s.calls.values() for c in callees}
     for group in alternatives(program):
         if not called.isdisjoint(group):
             called.update(group)
     for index, scope in enumerate(program.scopes):
         if scope.function >= 0 and index not in called:
             found.setdefault(index, "nothing in the graph calls the function")
+    return found
+
+
+def seen(program: ir.Program) -> Mapping[int, str]:
+    """Returns the functions that outsiders call, or ops that are not followed, with the reason."""
+    found: dict[int, str] = {}
+    for index, scope in enumerate(program.scopes):
+        for node, function in calls.other_functions_in(program, scope):
+            found[function] = f"op `{node.op}` calls the function"
+        if scope.name in program.graphs[scope.graph].visible:
+            found[index] = "the function can be called from outside of the graph"
     return found
 
 

@@ -95,7 +95,7 @@ class Scope:
         num_results: number of results.
         calls: index of a node -> the functions that it calls by a row of `ops/calls.py`.
         ops: the op types of its nodes.
-        face: name of the function that had this body before we split it; see `GraphSource.inner`.
+        face: name of the function that it is a copy of; see `GraphSource.inner`.
     """
 
     graph: int
@@ -127,7 +127,7 @@ class GraphSource:
         visible: names of functions that outsiders call or look at.
         captured: function -> names of the Const nodes that the object graph binds to its last
             arguments; empty where it binds something else. The loader sets these, not a caller.
-        inner: function -> the function that has become a wrapper around it, which had its body.
+        inner: function -> the function with a face that it is a copy of, for calls of signatures.
     """
 
     graph_def: graph_pb2.GraphDef

@@ -83,18 +83,3 @@ _ROWS: Final = (
     CallRow("While", ("cond", "body"), "", 0, ("T",), "T", Tie.LOOP, ("cond",)),
 )
 CALLS: Final[Mapping[str, CallRow]] = {row.op: row for row in _ROWS}
-
-# What a call that we make is: one of a function without effects, and one of any function.
-CALL: Final = "PartitionedCall"
-STATEFUL_CALL: Final = "StatefulPartitionedCall"
-# Attributes that say how any call of the same function runs. The others, such as `_output_shapes`,
-# `_class` and `_gradient_op_type`, are facts about one place where it is called.
-CALL_SETTINGS: Final = (
-    "_XlaMustCompile",
-    "_collective_manager_ids",
-    "_disable_call_shape_inference",
-    "_read_only_resource_inputs",
-    "config",
-    "config_proto",
-    "executor_type",
-)

@@ -1,13 +1,14 @@
-"""Which functions with a face are also called from inside, and which of these calls gain.
+"""Which functions with a face do signatures call, too, and which of these calls gain from a copy.
 
 `candidates` looks at the graph alone, and so is cheap for a model without such calls; `gaining`
-looks at what was decided with all candidates split.
+looks at what was decided with all candidates copied.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from tensorflow.core.framework import function_pb2
 
@@ -17,22 +18,25 @@ from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
 from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.reasons import Decisions
+from tf_amp_rewriter.rewrite import faces
 
 Names = Sequence[frozenset[str]]  # of functions, per graph
+# A function is only copied if it holds no large constants: they would be in the model twice.
+MAX_COPIED_BYTES: Final = 1_000_000
 
 
 def candidates(program: ir.Program) -> Names:
-    """Returns, per graph, the functions with a face that a call from inside may gain to get round.
+    """Returns, per graph, the functions with a face that a signature's call may gain to get round.
 
-    Outsiders see such a function, or an op that we don't follow names it; and a call from inside
-    gives it something, or takes something from it, that is more than what the caller's own
-    outsiders give and take. The body of a loop, and the condition, may be one, too: its face would
-    cost Casts at each step. Functions that TensorFlow puts in each other's place (`api_implements`)
-    are none, nor are those whose signature leaves a type open. Linear in the number of nodes.
+    Outsiders see such a function, or an op that we don't follow names it; and a call gives it
+    something, or takes something from it, that is more than what the caller's own outsiders give
+    and take. The body of a loop, and the condition, may be one, too: its face would cost Casts at
+    each step. Functions that TensorFlow puts in each other's place (`api_implements`) are none, nor
+    are large ones, and those whose signature leaves a type open. Linear in the number of nodes.
     """
-    outside = outsiders.faces(program)
-    whole = {index for index in outside if not _can_be_split(program, index)}
-    if len(outside) == len(whole):
+    shared = faces.shared(program)
+    whole = {index for index in shared if not _can_be_copied(program, index)}
+    if len(shared) == len(whole):
         return tuple(frozenset() for _ in program.graphs)
     fed = [frozenset(t.partition(":")[0] for t in source.feeds) for source in program.graphs]
 
@@ -40,11 +44,11 @@ def candidates(program: ir.Program) -> Names:
         is_input = end.scope.function < 0 and end.node.name in fed[end.scope.graph]
         return end.of_loop or not (is_input or end.node.op in handles.PLACEHOLDERS)
 
-    return _by_graph(program, (i for i in _touched(program, may_be_low, whole) if i in outside))
+    return _by_graph(program, (i for i in _touched(program, may_be_low, whole) if i in shared))
 
 
-def gaining(flow: Flow, decisions: Decisions) -> Names:
-    """Returns, per graph, the functions that were worth splitting, of those split in `flow`.
+def gaining(flow: Flow, decisions: Decisions, candidates: Names) -> Names:
+    """Returns, per graph, the `candidates` that were worth copying; `flow` has copies of all.
 
     With them a Cast is saved: an argument is low that some call gives low, or a result that some
     call reads low; or a loop carries something low. Linear in the number of nodes.
@@ -61,7 +65,9 @@ def gaining(flow: Flow, decisions: Decisions) -> Names:
         return is_low(end.call_var) and (end.of_loop or costs_none)
 
     touched = [program.scopes[index] for index in _touched(program, saves_a_cast, ())]
-    return _by_graph(program, (program.function_scopes[s.graph][s.face] for s in touched if s.face))
+    originals = (program.function_scopes[s.graph][s.face] for s in touched if s.face)
+    found = _by_graph(program, originals)
+    return tuple(names & of_graph for names, of_graph in zip(found, candidates, strict=True))
 
 
 def _by_graph(program: ir.Program, functions: Iterable[int]) -> Names:
@@ -71,14 +77,15 @@ def _by_graph(program: ir.Program, functions: Iterable[int]) -> Names:
     return tuple(map(frozenset, result))
 
 
-def _can_be_split(program: ir.Program, index: int) -> bool:
+def _can_be_copied(program: ir.Program, index: int) -> bool:
     scope = program.scopes[index]
     library = program.graphs[scope.graph].graph_def.library
     function: function_pb2.FunctionDef = library.function[scope.function]
     ports = [*function.signature.input_arg, *function.signature.output_arg]
     is_open = any(not port.type or port.number_attr or port.is_ref for port in ports)
     has_float = any(port.type == DT_FLOAT for port in ports)
-    return has_float and not is_open and outsiders.IMPLEMENTS not in function.attr
+    is_replaced = outsiders.IMPLEMENTS in function.attr
+    return has_float and not (is_open or is_replaced) and function.ByteSize() <= MAX_COPIED_BYTES
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,8 +123,8 @@ def _touched(
     """
     found: dict[int, None] = {}
     passed_on: dict[int, list[int]] = {}  # caller -> those that it hands on to
-    for index, scope in enumerate(program.scopes):
-        for callee, end in _ends(program, scope):
+    for index in sorted(faces.serving(program)):
+        for callee, end in _ends(program.scopes[index]):
             if callee in whole or not matters(end):
                 continue
             if end.node.op in (ir.ARG, ir.RETVAL) and not end.of_loop:
@@ -133,14 +140,12 @@ def _touched(
     return queue
 
 
-def _ends(program: ir.Program, scope: ir.Scope) -> Iterator[tuple[int, _End]]:
-    """Yields (function, end) for all float32 values of calls; not for a face's call of its body."""
+def _ends(scope: ir.Scope) -> Iterator[tuple[int, _End]]:
+    """Yields (function, end) for all float32 values of the calls in `scope`."""
     readers: Mapping[tuple[int, int], Sequence[tuple[int, int]]] | None = None
     for index, callees in scope.calls.items():
         node = scope.nodes[index]
         for callee in callees:
-            if scope.name and scope.name == program.scopes[callee.scope].face:
-                continue
             for var, end, end_var in _givers(scope, node, callee.first_input):
                 yield callee.scope, _End(scope, var, end, end_var, callee.is_loop)
             if callee.gives_results:

@@ -1,107 +1,168 @@
-"""Functions that outsiders see, where calls from inside gain: a float32 face, the body behind it.
+"""Functions that both outsiders and signatures reach: a copy for the calls of signatures.
 
-Before (`f` is named by a signature or the object graph, and `g` calls it as well):
+Before (`relu` is named by the object graph as well, so its face must stay float32):
 
-    @f(x: f32, w: f32) -> (y=r)
-      m: f32 = MatMul(x, w)
-      r: f32 = Relu(m)
+    @serve(x: f32, w: f32) -> (y=b)          called by a signature
+      a: f32 = MatMul(x, w)
+      r: f32 = PartitionedCall([a], Tout=[f32], f=@relu)
+      b: f32 = MatMul(r, w)
 
-    @g(x: f32, w: f32) -> (y=b)
-      a: f32 = PartitionedCall([x, w], Tout=[f32], f=@f)
-      b: f32 = PartitionedCall([a, w], Tout=[f32], f=@f)
+    @relu(x: f32) -> (y=r)
+      r: f32 = Relu(x)
 
 After, before any precision is decided:
 
-    @f(x: f32, w: f32) -> (y=PartitionedCall)
-      PartitionedCall: f32 = PartitionedCall([x, w], Tout=[f32], f=@f__amp)
+    @serve(x: f32, w: f32) -> (y=b)
+      a: f32 = MatMul(x, w)
+      r: f32 = PartitionedCall([a], Tout=[f32], f=@relu__amp)
+      b: f32 = MatMul(r, w)
 
-    @f__amp(x: f32, w: f32) -> (y=r)
-      m: f32 = MatMul(x, w)
-      r: f32 = Relu(m)
+    @relu(x: f32) -> (y=r)
+      r: f32 = Relu(x)
 
-    @g(x: f32, w: f32) -> (y=b)
-      a: f32 = PartitionedCall([x, w], Tout=[f32], f=@f__amp)
-      b: f32 = PartitionedCall([a, w], Tout=[f32], f=@f__amp)
+    @relu__amp(x: f32) -> (y=r)
+      r: f32 = Relu(x)
+
+A wrapper around one body for both would not do: what outsiders give is float32, so a Relu between
+two contractions, or an Add, would have to stay float32 for all.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from tensorflow.core.framework import attr_value_pb2, function_pb2, graph_pb2, node_def_pb2
 
-from tf_amp_rewriter.ir import op_defs
+from tf_amp_rewriter.ir import calls, outsiders
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import calls as table
 from tf_amp_rewriter.rewrite import names
 
 _SUFFIX: Final = "__amp"
-# What ties a function to others by their names: they would not fit the inner function.
+# What ties a function to others by their names: they would not fit the copy.
 _TIES_TO_OTHERS: Final = ("forward_function_name", "backward_function_name")
 
 
-def split(source: ir.GraphSource, functions: Collection[str]) -> ir.GraphSource:
-    """Returns `source` with the bodies of some functions moved behind their faces.
+def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.GraphSource:
+    """Returns a graph of `program` in which signatures call copies of some functions.
 
-    Each of `functions` keeps its name, signature and attributes, and becomes one call of a new
-    function `NAME__amp`, to which the calls from inside go, too. All that names it in another way
-    than by a row of `ops/calls.py` still names the face. Linear in the number of nodes.
+    What those call is copied, too, unless it has a face of its own. A copy is named `NAME__amp` and
+    stands behind its original; all that names the original in another way than by a row of
+    `ops/calls.py` still does. Linear in the number of nodes.
 
     Args:
-        source: the graph; it is not changed, and returned as it is if there are no `functions`.
-        functions: names of functions in its library, of those that `face_calls.candidates` gives.
+        program: the program; it is not changed.
+        graph: index of the graph.
+        functions: names of functions of its library, of those that `face_calls.candidates` gives.
+            If there are none, the source of the graph itself is returned.
     """
+    source = program.graphs[graph]
     if not functions:
         return source
+    copied = _copied(program, graph, functions)
+    in_place = _in_place(program, graph, copied)
     library = source.graph_def.library.function
     taken = {function.signature.name for function in library}
     inner = {
         function.signature.name: names.unique(function.signature.name + _SUFFIX, taken)
         for function in library
-        if function.signature.name in functions
+        if function.signature.name in copied
     }
-    inside = _inside_calls(source.graph_def, inner)
     graph_def = graph_pb2.GraphDef()
     graph_def.CopyFrom(source.graph_def)
+    _redirect(graph_def.node, inner)
     del graph_def.library.function[:]
     for function in library:
         name = function.signature.name
+        graph_def.library.function.add().CopyFrom(function)
+        if name in in_place:
+            _redirect(graph_def.library.function[-1].node_def, inner)
         if name in inner:
-            graph_def.library.function.append(_face(function, inner[name], inside[name]))
-        body = graph_def.library.function.add()
-        body.CopyFrom(function)
-        if name in inner:
-            body.signature.name = inner[name]
-            for attr in _TIES_TO_OTHERS:
-                if attr in body.attr:
-                    del body.attr[attr]
-    for nodes in _bodies(graph_def):
-        for node in nodes:
-            for called in _called(node):
-                called.name = inner.get(called.name, called.name)
+            copy = graph_def.library.function.add()
+            copy.CopyFrom(function)
+            _rename(copy, inner[name])
+            _redirect(copy.node_def, inner)
+    gone = _reachable(source) - _reachable(dataclasses.replace(source, graph_def=graph_def))
+    for index in reversed(range(len(graph_def.library.function))):
+        if graph_def.library.function[index].signature.name in gone:
+            del graph_def.library.function[index]
     behind = {inner_name: name for name, inner_name in inner.items()}
     return dataclasses.replace(source, graph_def=graph_def, inner={**source.inner, **behind})
 
 
-def _inside_calls(
-    graph_def: graph_pb2.GraphDef, functions: Collection[str]
-) -> Mapping[str, list[node_def_pb2.NodeDef]]:
-    """Returns the nodes that call each function by a row of `ops/calls.py`."""
-    found: dict[str, list[node_def_pb2.NodeDef]] = {name: [] for name in functions}
-    for nodes in _bodies(graph_def):
-        for node in nodes:
-            for function in _called(node):
-                if function.name in found:
-                    found[function.name].append(node)
+def serving(program: ir.Program) -> set[int]:
+    """Returns the scopes that run when a signature does: the main graphs, and what they call.
+
+    Where a main graph calls nothing, the functions that outsiders call first stand for signatures.
+    """
+    return _reached(program, _roots(program), ())
+
+
+def shared(program: ir.Program) -> set[int]:
+    """Returns the functions that signatures and others reach: they must suit both, or be copied."""
+    serves = serving(program)
+    seen = set(outsiders.seen(program))
+    others = _reached(program, seen - serves, seen & serves)
+    return (seen | others) & serves
+
+
+def _roots(program: ir.Program) -> list[int]:
+    called = {c.scope for s in program.scopes for callees in s.calls.values() for c in callees}
+    calling = {scope.graph for scope in program.scopes if scope.function < 0 and scope.calls}
+    return [
+        index
+        for index, scope in enumerate(program.scopes)
+        if scope.function < 0 or (scope.graph not in calling and index not in called)
+    ]
+
+
+def _reached(program: ir.Program, roots: Iterable[int], but: Collection[int]) -> set[int]:
+    """Returns `roots` and what they call, directly or not; not `but`, and what only those call."""
+    stack = list(roots)
+    found = set(stack)
+    while stack:
+        for callees in program.scopes[stack.pop()].calls.values():
+            for callee in callees:
+                if callee.scope not in found and callee.scope not in but:
+                    found.add(callee.scope)
+                    stack.append(callee.scope)
     return found
 
 
-def _bodies(graph_def: graph_pb2.GraphDef) -> Iterator[Iterable[node_def_pb2.NodeDef]]:
-    yield graph_def.node
-    for function in graph_def.library.function:
-        yield function.node_def
+def _copied(program: ir.Program, graph: int, functions: Collection[str]) -> set[str]:
+    """Returns `functions`, and what they call that has no face.
+
+    Where TensorFlow may replace a function by another that implements the same, all are copied.
+    """
+    scopes = program.function_scopes[graph]
+    chosen = {scopes[name] for name in functions}
+    alternatives = {i: group for group in outsiders.alternatives(program) for i in group}
+    with_face = set(outsiders.faces(program)) - chosen
+    found = chosen
+    grown = True
+    while grown:
+        reached = _reached(program, found, with_face)
+        mates = {mate for index in reached for mate in alternatives.get(index, ())}
+        grown = not mates <= reached
+        found = reached | mates
+    return {program.scopes[index].name for index in found}
+
+
+def _in_place(program: ir.Program, graph: int, copied: Collection[str]) -> set[str]:
+    """Returns the functions without a copy that signatures reach."""
+    scopes = program.function_scopes[graph]
+    but = {scopes[name] for name in copied}
+    roots = [index for index in _roots(program) if index not in but]
+    reached = _reached(program, roots, but)
+    return {program.scopes[i].name for i in reached if program.scopes[i].graph == graph}
+
+
+def _redirect(nodes: Iterable[node_def_pb2.NodeDef], inner: Mapping[str, str]) -> None:
+    for node in nodes:
+        for called in _called(node):
+            called.name = inner.get(called.name, called.name)
 
 
 def _called(node: node_def_pb2.NodeDef) -> Iterator[attr_value_pb2.NameAttrList]:
@@ -116,38 +177,34 @@ def _called(node: node_def_pb2.NodeDef) -> Iterator[attr_value_pb2.NameAttrList]
         yield from node.attr[row.function_list].list.func
 
 
-def _face(
-    function: function_pb2.FunctionDef, inner: str, inside: Sequence[node_def_pb2.NodeDef]
-) -> function_pb2.FunctionDef:
-    """Returns `function` with a call of `inner` as its body."""
-    face = function_pb2.FunctionDef()
-    face.CopyFrom(function)
-    del face.node_def[:]
-    face.ret.clear()
-    call = face.node_def.add(op=_call_op(function, inside))
-    call.name = names.unique(call.op, {argument.name for argument in function.signature.input_arg})
-    call.input.extend(argument.name for argument in function.signature.input_arg)
-    call.attr["Tin"].list.type.extend(a.type for a in function.signature.input_arg)
-    call.attr["Tout"].list.type.extend(a.type for a in function.signature.output_arg)
-    call.attr["f"].func.name = inner
-    for sample in [n for n in inside if n.op in (table.CALL, table.STATEFUL_CALL)][:1]:
-        for setting in table.CALL_SETTINGS:
-            if setting in sample.attr:
-                call.attr[setting].CopyFrom(sample.attr[setting])
-    for port, result in enumerate(function.signature.output_arg):
-        face.ret[result.name] = f"{call.name}:output:{port}"
-    if function.control_ret:
-        # One for all: whoever waits for an effect of the function waits for the call.
-        face.control_ret.clear()
-        face.control_ret[call.name] = call.name
-        face.signature.control_output[:] = [call.name]
-    return face
+def _rename(function: function_pb2.FunctionDef, name: str) -> None:
+    function.signature.name = name
+    for attr in _TIES_TO_OTHERS:
+        if attr in function.attr:
+            del function.attr[attr]
+    if outsiders.IMPLEMENTS in function.attr:  # the copies are alternatives of each other alone
+        function.attr[outsiders.IMPLEMENTS].s += _SUFFIX.encode()
 
 
-def _call_op(function: function_pb2.FunctionDef, inside: Sequence[node_def_pb2.NodeDef]) -> str:
-    """Returns the op that calls a function: as calls from inside do, and as its effects need."""
-    stateful = function.signature.is_stateful or bool(function.control_ret)
-    for node in inside:
-        op_def = op_defs.registered(node.op)
-        stateful = stateful or op_def is None or op_def.is_stateful
-    return table.STATEFUL_CALL if stateful else table.CALL
+def _reachable(source: ir.GraphSource) -> set[str]:
+    """Returns the functions that the main graph or outsiders name, directly or through others."""
+    bodies = {f.signature.name: f.node_def for f in source.graph_def.library.function}
+    found = {name for name in source.visible if name in bodies}
+    stack = [source.graph_def.node, *(bodies[name] for name in found)]
+    while stack:
+        for node in stack.pop():
+            for name in _names(node):
+                if name in bodies and name not in found:
+                    found.add(name)
+                    stack.append(bodies[name])
+    return found
+
+
+def _names(node: node_def_pb2.NodeDef) -> Iterator[str]:
+    """Yields what may be the name of a function."""
+    yield node.op
+    if not calls.may_name_functions(node.op):
+        return
+    for value in node.attr.values():
+        yield value.func.name
+        yield from (function.name for function in value.list.func)
