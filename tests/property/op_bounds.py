@@ -17,6 +17,7 @@ from tf_amp_rewriter import dtypes
 
 Array = NDArray[np.generic]
 SINGLE = 2.0**-24
+SINGLE_TINY = 2.0**-126  # smaller ones become 0 in TensorFlow's kernels
 LOW = {
     types_pb2.DT_HALF: dtypes.LOW_PRECISIONS["half"],
     types_pb2.DT_BFLOAT16: dtypes.LOW_PRECISIONS["bfloat16"],
@@ -56,7 +57,7 @@ def _rounded(node: Node, center: Array, amplified: Array, low: int = 2, single: 
     own = LOW.get(node.out_types[0])  # type: ignore[call-overload]
     size = np.abs(center) + amplified
     if own is None or node.op in DENIED:
-        return Value(center, amplified + single * SINGLE * size)
+        return Value(center, amplified + single * (SINGLE * size + SINGLE_TINY))
     return Value(center, amplified + low * (own.epsilon * size + own.tiny))
 
 
