@@ -248,27 +248,27 @@ class _ScopeBuilder:
 
     def resolve(self, reader: str, ref: str) -> tuple[int, int]:
         """Returns (node, port) of an input such as `a`, `a:1`, `a:output:0` or `^a`."""
-        if ref not in self.places:
-            self.places[ref] = self.place(reader, ref)
-        return self.places[ref]
-
-    def place(self, reader: str, ref: str) -> tuple[int, int]:
+        if ref in self.places:
+            return self.places[ref]
         name, _, rest = ref.removeprefix("^").partition(":")
         index = self.index_of.get(name)
         if index is None:
             raise self.error(reader, f"input `{ref}` names no node")
-        if not rest or ref.startswith("^"):
-            return index, 0
-        output, _, digits = rest.rpartition(":")
+        port = 0 if not rest or ref.startswith("^") else self.port(index, rest)
+        if port is None:
+            raise self.error(reader, f"input `{ref}` names no output of node `{name}`")
+        place = self.places[ref] = (index, port)
+        return place
+
+    def port(self, index: int, text: str) -> int | None:
+        """Returns the port that a reference names (`1`, `output:0`); None if there is none."""
+        output, _, digits = text.rpartition(":")
         number = 0 if digits == "0" else port_number(digits)
-        if number is not None:
-            found = self.node_ports[index]
-            if not output or found is None:
-                return index, number
-            start, end = found.ranges.get(output, (0, 0))
-            if number < end - start:
-                return index, start + number
-        raise self.error(reader, f"input `{ref}` names no output of node `{name}`")
+        found = self.node_ports[index]
+        if number is None or not output or found is None:
+            return number
+        start, end = found.ranges.get(output, (0, 0))
+        return start + number if number < end - start else None
 
     def error(self, node: str, message: str, hint: str = "") -> errors.InputError:
         return errors.InputError(message, hint, scope=self.name, node=node)
