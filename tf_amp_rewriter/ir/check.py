@@ -6,11 +6,10 @@ they run, are checked here.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
-from tensorflow.core.framework import attr_value_pb2, graph_pb2, node_def_pb2
+from tensorflow.core.framework import graph_pb2, node_def_pb2
 from tensorflow.python.client import pywrap_tf_session  # type: ignore[attr-defined]
 from tensorflow.python.framework import c_api_util, errors_impl, ops
 
@@ -93,30 +92,29 @@ def _importable(program: ir.Program, scope: ir.Scope) -> graph_pb2.GraphDef:
     do large constants, so that the copy stays small.
     """
     result = graph_pb2.GraphDef(versions=program.graphs[scope.graph].graph_def.versions)
+    foreign = frozenset(op for op in scope.ops if op_defs.registered(op) is None)
+    stand_ins: dict[tuple[int, int], int] = {}  # output of an op that TensorFlow does not know
+    texts: dict[tuple[int, int], str] = {}
     for index, node in enumerate(scope.nodes):
-        if node.op == ir.ARG:
-            _add_placeholder(result, _name(scope, index, 0), node.out_types[0])
-        elif node.proto is not None and _is_registered(node):
-            result.node.append(_copy(scope, index))
-    unregistered = {
-        place: in_type
-        for node in scope.nodes
-        if _is_registered(node)
-        for place, in_type in zip(node.inputs, node.in_types, strict=True)
-        if not _is_registered(scope.nodes[place[0]])
-    }
-    for (index, port), dtype in sorted(unregistered.items()):
-        _add_placeholder(result, _name(scope, index, port), dtype)
+        if node.proto is None:
+            if node.op == ir.ARG:
+                _add_placeholder(result, f"n{index}", node.out_types[0])
+            continue
+        if node.op in foreign:
+            continue
+        for place, in_type in zip(node.inputs, node.in_types, strict=True) if foreign else ():
+            source = scope.nodes[place[0]]
+            if source.proto is not None and source.op in foreign:
+                stand_ins[place] = in_type
+                texts[place] = f"n{place[0]}_{place[1]}"
+        for place in node.inputs:
+            if place not in texts:
+                producer, port = place
+                texts[place] = f"n{producer}:{port}" if port else f"n{producer}"
+        _add_copy(result, node, f"n{index}", [texts[place] for place in node.inputs])
+    for place, dtype in sorted(stand_ins.items()):
+        _add_placeholder(result, texts[place], dtype)
     return result
-
-
-def _is_registered(node: ir.Node) -> bool:
-    return node.proto is None or op_defs.registered(node.op) is not None
-
-
-def _name(scope: ir.Scope, index: int, port: int) -> str:
-    """Returns the name, in the imported graph, of the node that gives this output."""
-    return f"n{index}" if _is_registered(scope.nodes[index]) else f"n{index}_{port}"
 
 
 def _add_placeholder(graph_def: graph_pb2.GraphDef, name: str, dtype: int) -> None:
@@ -132,38 +130,24 @@ def _is_large(constant: node_def_pb2.NodeDef) -> bool:
     )
 
 
-def _stand_in(constant: node_def_pb2.NodeDef, name: str) -> node_def_pb2.NodeDef:
-    result = node_def_pb2.NodeDef(name=name, op="Placeholder")
-    result.attr["dtype"].type = attr_of(constant, "dtype").type
-    result.attr["shape"].shape.CopyFrom(attr_of(constant, "value").tensor.tensor_shape)
-    return result
-
-
-@functools.cache
-def _defaults(op: str) -> tuple[tuple[str, attr_value_pb2.AttrValue], ...]:
-    """Returns the defaults of an op's attributes: a SavedModel leaves them out."""
-    op_def = op_defs.registered(op)
-    assert op_def is not None
-    return tuple((a.name, a.default_value) for a in op_def.attr if a.HasField("default_value"))
-
-
-def _copy(scope: ir.Scope, index: int) -> node_def_pb2.NodeDef:
-    node = scope.nodes[index]
-    copy = node_def_pb2.NodeDef()
+def _add_copy(
+    graph_def: graph_pb2.GraphDef, node: ir.Node, name: str, inputs: Sequence[str]
+) -> None:
+    """Adds a node with its attributes; the importer adds their defaults, and runs nothing."""
     assert node.proto is not None
+    copy = graph_def.node.add()
     if node.op == handles.CONSTANT and _is_large(node.proto):
-        return _stand_in(node.proto, _name(scope, index, 0))
-    copy.CopyFrom(node.proto)
-    copy.name = _name(scope, index, 0)
-    for attr, default in _defaults(node.op):
-        if attr not in copy.attr:
-            copy.attr[attr].CopyFrom(default)
-    del copy.input[:]
-    for producer, port in node.inputs:
-        name = _name(scope, producer, port)
-        copy.input.append(
-            name if port == 0 or name.startswith(f"n{producer}_") else f"{name}:{port}"
-        )
+        _make_stand_in(copy, node.proto)
+    else:
+        copy.CopyFrom(node.proto)
+        del copy.input[:]
+    copy.name = name
+    copy.input.extend(inputs)
     if "_class" in copy.attr:  # colocation with names that are gone here
         del copy.attr["_class"]
-    return copy
+
+
+def _make_stand_in(copy: node_def_pb2.NodeDef, constant: node_def_pb2.NodeDef) -> None:
+    copy.op = "Placeholder"
+    copy.attr["dtype"].type = attr_of(constant, "dtype").type
+    copy.attr["shape"].shape.CopyFrom(attr_of(constant, "value").tensor.tensor_shape)

@@ -44,6 +44,8 @@ def find(program: ir.Program, handles: Handles, faces: Mapping[int, str]) -> lis
     type_vars: dict[int, list[int]] = collections.defaultdict(list)
     for port, var in _elements(program):
         type_vars[_group(handles, port)].append(var)
+    if not type_vars:
+        return []
     blocked: dict[int, str] = {}
     for port, reason in _blocked(program, handles, faces):
         blocked.setdefault(_group(handles, port), reason)
@@ -63,7 +65,8 @@ def _group(handles: Handles, port: Port) -> int:
 def _elements(program: ir.Program) -> Iterator[tuple[Port, int]]:
     """Yields a handle of each op on a container of float32 tensors, and the type variable."""
     for scope_index, scope in enumerate(program.scopes):
-        for index, node in enumerate(scope.nodes):
+        nodes = () if scope.ops.isdisjoint(table.ELEMENT_TYPES) else scope.nodes
+        for index, node in enumerate(nodes):
             attr = table.ELEMENT_TYPES.get(node.op)
             if attr:
                 for name, _, var in node.attr_vars:

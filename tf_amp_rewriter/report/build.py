@@ -35,7 +35,9 @@ def build(
         *_constants(flow, decisions, edited, options),
     )
     type_variables = tuple(_type_variables(flow, decisions, options))
-    contractions = [entry for entry in type_variables if _is_contraction(entry.op, options)]
+    ops = {entry.op for entry in type_variables}
+    contracting = {op for op in ops if _is_contraction(op, options)}
+    contractions = [entry for entry in type_variables if entry.op in contracting]
     low = sum(entry.precision != "float32" for entry in type_variables)
     return model.Report(
         source="",
@@ -59,11 +61,16 @@ def _type_variables(
     flow: Flow, decisions: Decisions, options: Options
 ) -> Iterator[model.TypeVariableReport]:
     program = flow.program
+    reasons: dict[int, tuple[str, str]] = {}  # by class: sentence and cause
     for var, place in enumerate(program.type_vars):
         node = program.node_of(var)
         if place.attr == ir.FIXED or node.proto is None:
             continue  # fixed by the op's definition, or a function's face
-        decision = decisions[flow.class_of[var]]
+        number = flow.class_of[var]
+        decision = decisions[number]
+        if number not in reasons:
+            reasons[number] = _sentence(flow, decisions, decision), _cause(flow, decision)
+        reason, cause = reasons[number]
         yield model.TypeVariableReport(
             scope=program.scopes[place.scope].name,
             node=node.name,
@@ -71,8 +78,8 @@ def _type_variables(
             attribute=place.attr if place.index < 0 else f"{place.attr}[{place.index}]",
             precision=options.dtype if decision.low else "float32",
             kind=decision.kind.name,
-            reason=_sentence(flow, decisions, decision),
-            cause=_cause(flow, decision),
+            reason=reason,
+            cause=cause,
         )
 
 

@@ -53,7 +53,7 @@ def unused_wishes(flow: Flow, options: Options) -> list[str]:
     ops = {flow.program.node_of(var).op for var in range(len(flow.program.type_vars))}
     names = {
         name
-        for var, place in enumerate(flow.program.type_vars)
+        for var, place in enumerate(flow.program.type_vars if options.keep_float32 else ())
         for name in _names(flow.program.scopes[place.scope], flow.program.node_of(var))
     }
     unused = [
