@@ -35,7 +35,7 @@ from typing import Final
 
 from tensorflow.core.framework import attr_value_pb2, function_pb2, graph_pb2, node_def_pb2
 
-from tf_amp_rewriter.ir import calls, outsiders
+from tf_amp_rewriter.ir import calls, outsiders, reach
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import calls as table
 from tf_amp_rewriter.rewrite import names
@@ -70,6 +70,8 @@ def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.Gra
         for function in library
         if function.signature.name in copied
     }
+    # Where the originals stand for signatures, they keep their faces, but call like one.
+    of_originals = {} if _has_signatures(program, graph) else {f: inner[f] for f in functions}
     graph_def = graph_pb2.GraphDef()
     graph_def.CopyFrom(source.graph_def)
     _redirect(graph_def.node, inner)
@@ -77,8 +79,8 @@ def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.Gra
     for function in library:
         name = function.signature.name
         graph_def.library.function.add().CopyFrom(function)
-        if name in in_place:
-            _redirect(graph_def.library.function[-1].node_def, inner)
+        function_nodes = graph_def.library.function[-1].node_def
+        _redirect(function_nodes, inner if name in in_place else of_originals)
         if name in inner:
             copy = graph_def.library.function.add()
             copy.CopyFrom(function)
@@ -95,7 +97,8 @@ def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.Gra
 def serving(program: ir.Program) -> set[int]:
     """Returns the scopes that run when a signature does: the main graphs, and what they call.
 
-    Where a main graph calls nothing, the functions that outsiders call first stand for signatures.
+    Where no signature calls anything, what outsiders can call stands for signatures: a `tf.Module`
+    may be saved without any, and then its main graph calls only what saves and restores.
     """
     return _reached(program, _roots(program), ())
 
@@ -108,13 +111,20 @@ def shared(program: ir.Program) -> set[int]:
     return (seen | others) & serves
 
 
+def _has_signatures(program: ir.Program, graph: int) -> bool:
+    running = reach.ancestors_of_fetches(program, graph)
+    return not running.isdisjoint(program.main_scope(graph).calls)
+
+
 def _roots(program: ir.Program) -> list[int]:
     called = {c.scope for s in program.scopes for callees in s.calls.values() for c in callees}
-    calling = {scope.graph for scope in program.scopes if scope.function < 0 and scope.calls}
+    has_signatures = [_has_signatures(program, graph) for graph in range(len(program.graphs))]
+    seen = outsiders.seen(program)
     return [
         index
         for index, scope in enumerate(program.scopes)
-        if scope.function < 0 or (scope.graph not in calling and index not in called)
+        if scope.function < 0
+        or (not has_signatures[scope.graph] and (index in seen or index not in called))
     ]
 
 
