@@ -65,9 +65,10 @@ def gaining(flow: Flow, decisions: Decisions, candidates: Names) -> Names:
         return is_low(end.call_var) and (end.of_loop or costs_none)
 
     touched = [program.scopes[index] for index in _touched(program, saves_a_cast, ())]
-    originals = (program.function_scopes[s.graph][s.face] for s in touched if s.face)
-    found = _by_graph(program, originals)
-    return tuple(names & of_graph for names, of_graph in zip(found, candidates, strict=True))
+    return tuple(
+        names & {scope.face for scope in touched if scope.graph == graph}
+        for graph, names in enumerate(candidates)
+    )
 
 
 def _by_graph(program: ir.Program, functions: Iterable[int]) -> Names:

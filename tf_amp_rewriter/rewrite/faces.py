@@ -86,7 +86,10 @@ def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.Gra
             copy.CopyFrom(function)
             _rename(copy, inner[name])
             _redirect(copy.node_def, inner)
-    gone = _reachable(source) - _reachable(dataclasses.replace(source, graph_def=graph_def))
+    reachable = _reachable(source.graph_def, source.visible)
+    # What nobody can reach in the model itself is not ours to drop, nor what it names.
+    others = {function.signature.name for function in library} - reachable
+    gone = reachable - _reachable(graph_def, source.visible | others)
     for index in reversed(range(len(graph_def.library.function))):
         if graph_def.library.function[index].signature.name in gone:
             del graph_def.library.function[index]
@@ -117,14 +120,12 @@ def _has_signatures(program: ir.Program, graph: int) -> bool:
 
 
 def _roots(program: ir.Program) -> list[int]:
-    called = {c.scope for s in program.scopes for callees in s.calls.values() for c in callees}
     has_signatures = [_has_signatures(program, graph) for graph in range(len(program.graphs))]
     seen = outsiders.seen(program)
     return [
         index
         for index, scope in enumerate(program.scopes)
-        if scope.function < 0
-        or (not has_signatures[scope.graph] and (index in seen or index not in called))
+        if scope.function < 0 or (index in seen and not has_signatures[scope.graph])
     ]
 
 
@@ -196,11 +197,11 @@ def _rename(function: function_pb2.FunctionDef, name: str) -> None:
         function.attr[outsiders.IMPLEMENTS].s += _SUFFIX.encode()
 
 
-def _reachable(source: ir.GraphSource) -> set[str]:
-    """Returns the functions that the main graph or outsiders name, directly or through others."""
-    bodies = {f.signature.name: f.node_def for f in source.graph_def.library.function}
-    found = {name for name in source.visible if name in bodies}
-    stack = [source.graph_def.node, *(bodies[name] for name in found)]
+def _reachable(graph_def: graph_pb2.GraphDef, roots: Collection[str]) -> set[str]:
+    """Returns `roots`, and all that they or the main graph name, directly or through others."""
+    bodies = {f.signature.name: f.node_def for f in graph_def.library.function}
+    found = {name for name in roots if name in bodies}
+    stack = [graph_def.node, *(bodies[name] for name in found)]
     while stack:
         for node in stack.pop():
             for name in _names(node):
