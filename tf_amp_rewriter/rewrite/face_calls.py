@@ -38,6 +38,7 @@ def candidates(program: ir.Program) -> Names:
     whole = {index for index in shared if not _can_be_copied(program, index)}
     if len(shared) == len(whole):
         return tuple(frozenset() for _ in program.graphs)
+    whole |= _large(program)
     fed = [frozenset(t.partition(":")[0] for t in source.feeds) for source in program.graphs]
 
     def may_be_low(end: _End) -> bool:
@@ -86,7 +87,33 @@ def _can_be_copied(program: ir.Program, index: int) -> bool:
     is_open = any(not port.type or port.number_attr or port.is_ref for port in ports)
     has_float = any(port.type == DT_FLOAT for port in ports)
     is_replaced = outsiders.IMPLEMENTS in function.attr
-    return has_float and not (is_open or is_replaced) and function.ByteSize() <= MAX_COPIED_BYTES
+    return has_float and not (is_open or is_replaced)
+
+
+def _large(program: ir.Program) -> set[int]:
+    """Returns the functions that are large, or that large ones would be copied with."""
+    with_face = set(outsiders.faces(program))
+    copied_with: dict[int, list[int]] = {}
+    sizes: dict[int, int] = {}
+    for index, scope in enumerate(program.scopes):
+        if scope.function >= 0:
+            library = program.graphs[scope.graph].graph_def.library
+            sizes[index] = library.function[scope.function].ByteSize()
+        for callees in scope.calls.values():
+            for callee in callees:
+                if callee.scope not in with_face:
+                    copied_with.setdefault(callee.scope, []).append(index)
+    for group in outsiders.alternatives(program):
+        for index in group:
+            copied_with.setdefault(index, []).extend(group)
+    stack = [index for index, size in sizes.items() if size > MAX_COPIED_BYTES]
+    found = set(stack)
+    while stack:
+        for index in copied_with.get(stack.pop(), ()):
+            if index not in found:
+                found.add(index)
+                stack.append(index)
+    return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
