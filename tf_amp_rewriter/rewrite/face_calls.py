@@ -7,6 +7,7 @@ looks at what was decided with all candidates copied.
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -81,8 +82,7 @@ def _by_graph(program: ir.Program, functions: Iterable[int]) -> Names:
 
 def _can_be_copied(program: ir.Program, index: int) -> bool:
     scope = program.scopes[index]
-    library = program.graphs[scope.graph].graph_def.library
-    function: function_pb2.FunctionDef = library.function[scope.function]
+    function = _function_of(program, scope)
     ports = [*function.signature.input_arg, *function.signature.output_arg]
     is_open = any(not port.type or port.number_attr or port.is_ref for port in ports)
     has_float = any(port.type == DT_FLOAT for port in ports)
@@ -92,21 +92,12 @@ def _can_be_copied(program: ir.Program, index: int) -> bool:
 
 def _large(program: ir.Program) -> set[int]:
     """Returns the functions that are large, or that large ones would be copied with."""
-    with_face = set(outsiders.faces(program))
-    copied_with: dict[int, list[int]] = {}
-    sizes: dict[int, int] = {}
-    for index, scope in enumerate(program.scopes):
-        if scope.function >= 0:
-            library = program.graphs[scope.graph].graph_def.library
-            sizes[index] = library.function[scope.function].ByteSize()
-        for callees in scope.calls.values():
-            for callee in callees:
-                if callee.scope not in with_face:
-                    copied_with.setdefault(callee.scope, []).append(index)
-    for group in outsiders.alternatives(program):
-        for index in group:
-            copied_with.setdefault(index, []).extend(group)
-    stack = [index for index, size in sizes.items() if size > MAX_COPIED_BYTES]
+    copied_with = _copied_with(program)
+    stack = [
+        index
+        for index, scope in enumerate(program.scopes)
+        if scope.function >= 0 and _function_of(program, scope).ByteSize() > MAX_COPIED_BYTES
+    ]
     found = set(stack)
     while stack:
         for index in copied_with.get(stack.pop(), ()):
@@ -114,6 +105,24 @@ def _large(program: ir.Program) -> set[int]:
                 found.add(index)
                 stack.append(index)
     return found
+
+
+def _copied_with(program: ir.Program) -> Mapping[int, Sequence[int]]:
+    """Returns function -> those of which a copy needs a copy of it, too; see `faces.split`."""
+    with_face = set(outsiders.faces(program))
+    result: dict[int, list[int]] = defaultdict(list)
+    for index, scope in enumerate(program.scopes):
+        callees = {callee.scope for called in scope.calls.values() for callee in called}
+        for callee in callees - with_face:
+            result[callee].append(index)
+    for group in outsiders.alternatives(program):
+        for index in group:
+            result[index].extend(group)
+    return result
+
+
+def _function_of(program: ir.Program, scope: ir.Scope) -> function_pb2.FunctionDef:
+    return program.graphs[scope.graph].graph_def.library.function[scope.function]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
