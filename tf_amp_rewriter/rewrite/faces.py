@@ -35,7 +35,7 @@ from typing import Final
 
 from tensorflow.core.framework import attr_value_pb2, function_pb2, graph_pb2, node_def_pb2
 
-from tf_amp_rewriter.ir import calls, outsiders, reach
+from tf_amp_rewriter.ir import outsiders, reach
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import calls as table
 from tf_amp_rewriter.rewrite import names
@@ -50,7 +50,8 @@ def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.Gra
 
     What those call is copied, too, unless it has a face of its own. A copy is named `NAME__amp` and
     stands behind its original; all that names the original in another way than by a row of
-    `ops/calls.py` still does. Linear in the number of nodes.
+    `ops/calls.py` still does. No original is dropped: outsiders reach each, or what is put in its
+    place (`api_implements`). Linear in the number of nodes.
 
     Args:
         program: the program; it is not changed.
@@ -86,13 +87,6 @@ def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.Gra
             copy.CopyFrom(function)
             _rename(copy, inner[name])
             _redirect(copy.node_def, inner)
-    reachable = _reachable(source.graph_def, source.visible)
-    # What nobody can reach in the model itself is not ours to drop, nor what it names.
-    others = {function.signature.name for function in library} - reachable
-    gone = reachable - _reachable(graph_def, source.visible | others)
-    for index in reversed(range(len(graph_def.library.function))):
-        if graph_def.library.function[index].signature.name in gone:
-            del graph_def.library.function[index]
     behind = {inner_name: name for name, inner_name in inner.items()}
     return dataclasses.replace(source, graph_def=graph_def, inner={**source.inner, **behind})
 
@@ -195,27 +189,3 @@ def _rename(function: function_pb2.FunctionDef, name: str) -> None:
             del function.attr[attr]
     if outsiders.IMPLEMENTS in function.attr:  # the copies are alternatives of each other alone
         function.attr[outsiders.IMPLEMENTS].s += _SUFFIX.encode()
-
-
-def _reachable(graph_def: graph_pb2.GraphDef, roots: Collection[str]) -> set[str]:
-    """Returns `roots`, and all that they or the main graph name, directly or through others."""
-    bodies = {f.signature.name: f.node_def for f in graph_def.library.function}
-    found = {name for name in roots if name in bodies}
-    stack = [graph_def.node, *(bodies[name] for name in found)]
-    while stack:
-        for node in stack.pop():
-            for name in _names(node):
-                if name in bodies and name not in found:
-                    found.add(name)
-                    stack.append(bodies[name])
-    return found
-
-
-def _names(node: node_def_pb2.NodeDef) -> Iterator[str]:
-    """Yields what may be the name of a function."""
-    yield node.op
-    if not calls.may_name_functions(node.op):
-        return
-    for value in node.attr.values():
-        yield value.func.name
-        yield from (function.name for function in value.list.func)
