@@ -43,6 +43,7 @@ from tf_amp_rewriter.rewrite import names
 _SUFFIX: Final = "__amp"
 # What ties a function to others by their names: they would not fit the copy.
 _TIES_TO_OTHERS: Final = ("forward_function_name", "backward_function_name")
+_GRADIENT: Final = "_gradient_op_type"
 
 
 def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.GraphSource:
@@ -87,6 +88,7 @@ def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.Gra
             copy.CopyFrom(function)
             _rename(copy, inner[name])
             _redirect(copy.node_def, inner)
+            _untie_gradients(copy)
     behind = {inner_name: name for name, inner_name in inner.items()}
     return dataclasses.replace(source, graph_def=graph_def, inner={**source.inner, **behind})
 
@@ -189,3 +191,14 @@ def _rename(function: function_pb2.FunctionDef, name: str) -> None:
             del function.attr[attr]
     if outsiders.IMPLEMENTS in function.attr:  # the copies are alternatives of each other alone
         function.attr[outsiders.IMPLEMENTS].s += _SUFFIX.encode()
+
+
+def _untie_gradients(function: function_pb2.FunctionDef) -> None:
+    """Gives the ops with a gradient of the model's own another name for it, which nobody registers.
+
+    That gradient takes float32: when the model is saved again, TensorFlow would trace it for the
+    copy, and take that for the original, too. Source: tensorflow/python/saved_model/save.py.
+    """
+    for node in function.node_def:
+        if _GRADIENT in node.attr and node.op not in table.CALLS:
+            node.attr[_GRADIENT].s += _SUFFIX.encode()
