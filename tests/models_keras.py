@@ -155,10 +155,51 @@ def build_tf_keras(directory: Path) -> TestModel:
     return TestModel(path, "saved_model", {"image": images[:4]}, SERVING)
 
 
+def build_resaved_tower(directory: Path) -> TestModel:
+    """A convolutional Keras 2 model, loaded, called by a module, and saved again.
+
+    The object graph names each layer's function, of which many hold nothing that is low by itself.
+    """
+    import tensorflow as tf
+    import tf_keras
+    from tf_keras import layers
+
+    tf_keras.utils.set_random_seed(15)
+    image = layers.Input((32, 32, 3), name="image")
+    x = y = layers.ReLU()(layers.BatchNormalization()(layers.Conv2D(32, 3, padding="same")(image)))
+    for _ in range(2):
+        y = layers.Conv2D(32, 3, padding="same", use_bias=False)(y)
+        y = layers.ReLU()(layers.BatchNormalization()(y))
+    x = layers.MaxPooling2D()(layers.Add()([x, y]))
+    x = layers.Conv2D(64, 3, padding="same", activation="relu")(x)
+    x = layers.GlobalMaxPooling2D()(x)
+    inner = tf_keras.Model(image, layers.Dense(10, name="scores")(x))
+    inner.save(str(directory / "inner"), save_format="tf")
+    tf_keras.backend.clear_session()
+
+    class Outer(tf.Module):
+        """Calls the loaded model."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = tf.saved_model.load(str(directory / "inner"))
+
+        @tf.function(input_signature=[tf.TensorSpec((None, 32, 32, 3), tf.float32, name="image")])
+        def serve(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
+            return {"scores": self.inner(image, training=False)}
+
+    path = directory / "resaved_tower"
+    module = Outer()
+    tf.saved_model.save(module, str(path), signatures=module.serve)
+    images = np.random.default_rng(16).normal(0, 1, (4, 32, 32, 3)).astype(np.float32)
+    return TestModel(path, "saved_model", {"image": images}, SERVING)
+
+
 BUILDERS: Final[Mapping[str, Builder]] = {
     "transformer": build_transformer,
     "lstm": functools.partial(_build_recurrent, "LSTM"),
     "gru": functools.partial(_build_recurrent, "GRU"),
     "mixed_float16": build_mixed_float16,
     "tf_keras": build_tf_keras,
+    "resaved_tower": build_resaved_tower,
 }

@@ -47,6 +47,7 @@ MODELS: Final = (
     "tied_embedding",
     "mixed_float16",
     "tf_keras",
+    "resaved_tower",
     "tf1",
     "frozen_cnn",
     "frozen_loop",

@@ -1,4 +1,4 @@
-"""Functions that outsiders see and that are called from inside: text by text, and whole models."""
+"""Functions that outsiders and signatures call: text by text, and how a split edits a graph."""
 
 from __future__ import annotations
 
@@ -78,12 +78,13 @@ def check_faces(
     after: str,
     visible: Sequence[str] = ("f",),
     edit: Any = None,
+    runs: bool = True,
     **options: Any,
 ) -> None:
     """Rewrites a SavedModel with the graph `before`: it must become `after`, and answer alike.
 
     Its outputs are the Identity ops whose names begin with `out`. `edit` gets the graphs of both
-    texts, to add what text can't say.
+    texts, to add what text can't say. Without outputs there is nothing that `runs`.
     """
     for dtype in BOTH:
         source, once, twice = (directory / f"{dtype}_{name}" for name in ("in", "once", "twice"))
@@ -99,14 +100,14 @@ def check_faces(
         assert_same_text(text_of(expected), text_of(graph_in(once)))
         assert (once / "saved_model.pb").read_bytes() == (twice / "saved_model.pb").read_bytes()
         steps = bounds.longest_low_path(graph_in(once))
-        for loader in (loaders.run_tf1, loaders.run_c_api):
+        for loader in (loaders.run_tf1, loaders.run_c_api) if runs else ():
             wanted = loader(source, SERVING, inputs)
             got = loader(once, SERVING, inputs)
             bounds.assert_close_to_original(wanted, got, dtypes.LOW_PRECISIONS[dtype], steps)
 
 
 def check_whole(directory: Path, before: str, after: str, **arguments: Any) -> None:
-    """Checks that no function is split; `after` is what the rest becomes."""
+    """Checks that no function is copied; `after` is what the rest becomes."""
     assert "__amp" not in after
     check_faces(directory, before, after, **arguments)
 
@@ -124,7 +125,7 @@ out = Identity(b)
 """
 
 
-def test_a_function_called_from_inside_runs_low_behind_its_face(tmp_path: Path) -> None:
+def test_calls_of_a_signature_go_to_a_copy_without_the_float32_face(tmp_path: Path) -> None:
     check_faces(
         tmp_path,
         TWICE,
@@ -137,11 +138,12 @@ def test_a_function_called_from_inside_runs_low_behind_its_face(tmp_path: Path) 
         b/Cast_float32 = Cast(b, DstT=f32)
         out = Identity(b/Cast_float32)
 
-        @f(x: f32, w: f32) -> (y=PartitionedCall/Cast_float32)
+        @f(x: f32, w: f32) -> (y=r/Cast_float32)
           x/Cast_low = Cast(x, DstT=low)
           w/Cast_low = Cast(w, DstT=low)
-          PartitionedCall: low = PartitionedCall([x/Cast_low, w/Cast_low], Tout=[low], f=@f__amp)
-          PartitionedCall/Cast_float32 = Cast(PartitionedCall, DstT=f32)
+          m = MatMul(x/Cast_low, w/Cast_low)
+          r = Relu(m)
+          r/Cast_float32 = Cast(r, DstT=f32)
 
         @f__amp(x: low, w: low) -> (y=r)
           m = MatMul(x, w)
@@ -150,7 +152,7 @@ def test_a_function_called_from_inside_runs_low_behind_its_face(tmp_path: Path) 
     )
 
 
-def test_with_every_op_denied_nothing_is_split(tmp_path: Path) -> None:
+def test_with_every_op_denied_nothing_is_copied(tmp_path: Path) -> None:
     check_whole(tmp_path, TWICE, TWICE, deny_ops=("*",))
 
 
@@ -225,15 +227,16 @@ def test_a_face_that_only_hands_on_float32_keeps_those_behind_it_whole(tmp_path:
     )
 
 
-def test_of_two_functions_only_the_one_that_gains_is_split(tmp_path: Path) -> None:
-    # `denied` gives float32 to `f`, whose result is read low
+def test_of_two_functions_only_the_one_that_gains_is_copied(tmp_path: Path) -> None:
+    # `denied` is called between float32 values; what `f` gives is read low
     check_faces(
         tmp_path,
         """
         x: f32[2,8] = Placeholder
         w: f32[8,8] = Const(seed=1)
         e: f32 = PartitionedCall([x], Tout=[f32], f=@denied)
-        a: f32 = PartitionedCall([e], Tout=[f32], f=@f)
+        s = Exp(e)
+        a: f32 = PartitionedCall([s], Tout=[f32], f=@f)
         m = MatMul(a, w)
         out = Identity(m)
 
@@ -248,8 +251,9 @@ def test_of_two_functions_only_the_one_that_gains_is_split(tmp_path: Path) -> No
         x: f32[2,8] = Placeholder
         w: low[8,8] = Const(seed=1)
         e: f32 = PartitionedCall([x], Tout=[f32], f=@denied)
-        e/Cast_low = Cast(e, DstT=low)
-        a: low = PartitionedCall([e/Cast_low], Tout=[low], f=@f__amp)
+        s = Exp(e)
+        s/Cast_low = Cast(s, DstT=low)
+        a: low = PartitionedCall([s/Cast_low], Tout=[low], f=@f__amp)
         m = MatMul(a, w)
         m/Cast_float32 = Cast(m, DstT=f32)
         out = Identity(m/Cast_float32)
@@ -257,10 +261,11 @@ def test_of_two_functions_only_the_one_that_gains_is_split(tmp_path: Path) -> No
         @denied(x: f32) -> (y=e)
           e = Exp(x)
 
-        @f(x: f32) -> (y=PartitionedCall/Cast_float32)
+        @f(x: f32) -> (y=m/Cast_float32)
+          w: low[8,8] = Const(seed=2)
           x/Cast_low = Cast(x, DstT=low)
-          PartitionedCall: low = PartitionedCall([x/Cast_low], Tout=[low], f=@f__amp)
-          PartitionedCall/Cast_float32 = Cast(PartitionedCall, DstT=f32)
+          m = MatMul(x/Cast_low, w)
+          m/Cast_float32 = Cast(m, DstT=f32)
 
         @f__amp(x: low) -> (y=m)
           w: low[8,8] = Const(seed=2)
@@ -301,26 +306,23 @@ def test_nests_of_three_faces(tmp_path: Path) -> None:
         n/Cast_float32 = Cast(n, DstT=f32)
         out = Identity(n/Cast_float32)
 
-        @f(x: f32) -> (y=PartitionedCall/Cast_float32)
-          x/Cast_low = Cast(x, DstT=low)
-          PartitionedCall: low = PartitionedCall([x/Cast_low], Tout=[low], f=@f__amp)
-          PartitionedCall/Cast_float32 = Cast(PartitionedCall, DstT=f32)
+        @f(x: f32) -> (y=a)
+          a: f32 = PartitionedCall([x], Tout=[f32], f=@g)
 
         @f__amp(x: low) -> (y=a)
           a: low = PartitionedCall([x], Tout=[low], f=@g__amp)
 
-        @g(x: f32) -> (y=PartitionedCall/Cast_float32)
-          x/Cast_low = Cast(x, DstT=low)
-          PartitionedCall: low = PartitionedCall([x/Cast_low], Tout=[low], f=@g__amp)
-          PartitionedCall/Cast_float32 = Cast(PartitionedCall, DstT=f32)
+        @g(x: f32) -> (y=a)
+          a: f32 = PartitionedCall([x], Tout=[f32], f=@h)
 
         @g__amp(x: low) -> (y=a)
           a: low = PartitionedCall([x], Tout=[low], f=@h__amp)
 
-        @h(x: f32) -> (y=PartitionedCall/Cast_float32)
+        @h(x: f32) -> (y=m/Cast_float32)
+          w: low[8,8] = Const(seed=2)
           x/Cast_low = Cast(x, DstT=low)
-          PartitionedCall: low = PartitionedCall([x/Cast_low], Tout=[low], f=@h__amp)
-          PartitionedCall/Cast_float32 = Cast(PartitionedCall, DstT=f32)
+          m = MatMul(x/Cast_low, w)
+          m/Cast_float32 = Cast(m, DstT=f32)
 
         @h__amp(x: low) -> (y=m)
           w: low[8,8] = Const(seed=2)
@@ -365,10 +367,11 @@ def test_a_branch_that_outsiders_see(tmp_path: Path) -> None:
         n/Cast_float32 = Cast(n, DstT=f32)
         out = Identity(n/Cast_float32)
 
-        @f(x: f32) -> (y=PartitionedCall/Cast_float32)
+        @f(x: f32) -> (y=m/Cast_float32)
+          w: low[8,8] = Const(seed=2)
           x/Cast_low = Cast(x, DstT=low)
-          PartitionedCall: low = PartitionedCall([x/Cast_low], Tout=[low], f=@f__amp)
-          PartitionedCall/Cast_float32 = Cast(PartitionedCall, DstT=f32)
+          m = MatMul(x/Cast_low, w)
+          m/Cast_float32 = Cast(m, DstT=f32)
 
         @f__amp(x: low) -> (y=m)
           w: low[8,8] = Const(seed=2)
@@ -396,51 +399,56 @@ def function_of(graph: graph_pb2.GraphDef, name: str) -> function_pb2.FunctionDe
     return function
 
 
+def split(source: ir.GraphSource, functions: Collection[str]) -> ir.GraphSource:
+    """Returns the source with copies; checks that it was not changed, and that the new one fits."""
+    before = source.graph_def.SerializeToString(deterministic=True)
+    program = build.program([source])
+
+    result = faces.split(program, 0, functions)
+
+    assert before == source.graph_def.SerializeToString(deterministic=True)
+    assert check.check(result) == []
+    return result
+
+
 def test_without_functions_the_source_itself_comes_back() -> None:
     source = source_of(TWICE)
 
-    assert faces.split(source, frozenset()) is source
+    assert faces.split(build.program([source]), 0, frozenset()) is source
 
 
-def test_the_inner_function_stands_behind_its_face_and_the_input_is_not_changed() -> None:
+def test_the_copy_stands_behind_its_original_and_keeps_what_is_known_of_that() -> None:
     source = source_of(TWICE, visible=frozenset({"f"}), captured={"f": ("", "w")})
-    before = source.graph_def.SerializeToString(deterministic=True)
 
-    result = faces.split(source, {"f"})
+    result = split(source, {"f"})
 
-    assert before == source.graph_def.SerializeToString(deterministic=True)
     names = [f.signature.name for f in result.graph_def.library.function]
     assert names == ["f", "f__amp"]
     assert result.inner == {"f__amp": "f"}
     assert (result.visible, result.captured) == (source.visible, source.captured)
-    assert check.check(result) == []
 
 
 def test_a_name_that_is_taken_is_not_used() -> None:
     source = source_of(
         """
         x: f32[2,8] = Placeholder
-        PartitionedCall: f32 = PartitionedCall([x], Tout=[f32], f=@f)
-        out: f32 = PartitionedCall([PartitionedCall], Tout=[f32], f=@f__amp)
+        a: f32 = PartitionedCall([x], Tout=[f32], f=@f)
+        out: f32 = PartitionedCall([a], Tout=[f32], f=@f__amp)
 
-        @f(PartitionedCall: f32) -> (y=r)
-          r = Relu(PartitionedCall)
+        @f(x: f32) -> (y=r)
+          r = Relu(x)
 
         @f__amp(x: f32) -> (y=r)
           r = Relu(x)
-        """
+        """,
+        visible=frozenset({"f", "f__amp"}),
     )
 
-    result = faces.split(source, {"f"})
-
-    face = function_of(result.graph_def, "f")
-    assert [node.name for node in face.node_def] == ["PartitionedCall_1"]
-    assert dict(face.ret) == {"y": "PartitionedCall_1:output:0"}
-    assert result.inner == {"f__amp_1": "f"}
-    assert check.check(result) == []
+    assert split(source, {"f"}).inner == {"f__amp_1": "f"}
+    assert split(source, {"f", "f__amp"}).inner == {"f__amp_1": "f", "f__amp__amp": "f__amp"}
 
 
-def test_a_face_keeps_what_it_says_of_itself() -> None:
+def test_a_copy_is_as_its_original_but_for_its_ties_to_other_functions() -> None:
     def edit(graph: graph_pb2.GraphDef) -> None:
         function = function_of(graph, "f")
         function.signature.is_stateful = True
@@ -455,33 +463,23 @@ def test_a_face_keeps_what_it_says_of_itself() -> None:
         function.control_ret["m"] = "m"
         (call,) = [node for node in graph.node if node.name == "a"]
         call.attr["config_proto"].s = b"config"
-        call.attr["_output_shapes"].list.shape.add()
 
-    source = source_of(TWICE, edit)
-    was = function_of(source.graph_def, "f")
+    source = source_of(TWICE, edit, visible=frozenset({"f"}))
 
-    result = faces.split(source, {"f"})
+    result = split(source, {"f"})
 
-    face, inner = (function_of(result.graph_def, name) for name in ("f", "f__amp"))
-    (call,) = face.node_def
-    assert face.attr == was.attr
-    assert face.arg_attr == was.arg_attr
-    assert face.resource_arg_unique_id == was.resource_arg_unique_id
-    assert face.signature.description == "ours"
-    # one output for all effects: TensorFlow refuses to save a function that names one node twice
-    assert dict(face.control_ret) == {call.name: call.name}
-    assert list(face.signature.control_output) == [call.name]
-    assert call.op == "StatefulPartitionedCall"
-    settings = ["config", "config_proto", "executor_type"]
-    assert sorted(call.attr) == sorted(["Tin", "Tout", "f", *settings])
+    expected = function_of(source.graph_def, "f")
+    assert function_of(result.graph_def, "f") == expected
+    copy = function_pb2.FunctionDef()
+    copy.CopyFrom(expected)
+    copy.signature.name = "f__amp"
+    del copy.attr["forward_function_name"]
+    assert function_of(result.graph_def, "f__amp") == copy
+    (call,) = [node for node in result.graph_def.node if node.name == "a"]
     assert call.attr["config_proto"].s == b"config"
-    assert list(inner.node_def) == list(was.node_def)
-    assert (inner.control_ret, inner.arg_attr) == (was.control_ret, was.arg_attr)
-    assert sorted(inner.attr) == ["_input_shapes", "_noinline"]
-    assert check.check(result) == []
 
 
-def test_calls_of_every_kind_go_to_the_inner_function_and_other_names_do_not() -> None:
+def test_calls_of_every_kind_go_to_the_copy_and_other_names_do_not() -> None:
     source = source_of(
         """
         x: f32[8] = Placeholder
@@ -505,9 +503,9 @@ def test_calls_of_every_kind_go_to_the_inner_function_and_other_names_do_not() -
         """
     )
 
-    text = ir_text.graph_text(faces.split(source, {"f"}).graph_def)
+    text = ir_text.graph_text(split(source, {"f"}).graph_def)
 
-    assert text.count("=@f__amp") == 5  # that of the face is one of them
+    assert text.count("=@f__amp") == 4
     assert "branches=[@f__amp, @g]" in text
     assert text.count("=@f)") == 1
     assert "SymbolicGradient([d, d], Tout=[f32], f=@f)" in text
@@ -542,14 +540,14 @@ def test_a_function_that_nothing_but_its_calls_names_has_no_face() -> None:
     assert candidates_of(source_of(TWICE)) == set()
 
 
-def test_a_function_that_tensorflow_replaces_by_another_is_not_split() -> None:
+def test_a_function_that_tensorflow_replaces_by_another_is_no_candidate() -> None:
     def edit(graph: graph_pb2.GraphDef) -> None:
         function_of(graph, "f").attr["api_implements"].s = b"lstm"
 
     assert candidates_of(source_of(GRADIENT, edit)) == set()
 
 
-def test_a_function_without_float32_is_not_split() -> None:
+def test_a_function_without_float32_is_no_candidate() -> None:
     source = source_of(
         """
         x: i32[8] = Placeholder

@@ -13,6 +13,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.python.framework import convert_to_constants
 
 import tf_amp_rewriter
 from tests import bounds, loaders
@@ -270,3 +271,59 @@ def test_a_keras_2_model_loaded_and_saved_again(
     loaders.resave(original.path, source)
 
     check_everywhere(rewritten(source, dtype, {SERVING: original.inputs}))
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+def test_a_tower_of_layers_runs_two_casts_and_its_layers_can_be_called(
+    dtype: str, model: GetModel, tmp_path: Path
+) -> None:
+    original = model("resaved_tower")
+    pair = Pair(original.path, tmp_path / "out", dtype, {SERVING: original.inputs})
+    tf_amp_rewriter.rewrite_saved_model(
+        pair.source, pair.path, tf_amp_rewriter.Options(dtype=dtype)
+    )
+    once_more = tmp_path / "saved"
+    tf.saved_model.save(tf.saved_model.load(str(pair.path)), str(once_more))
+
+    check_everywhere(pair)
+    assert len(casts_on_the_way(pair.path)) == 2
+    modules = [tf.saved_model.load(str(path)) for path in (pair.source, pair.path, once_more)]
+    wanted, *others = [calls_of_layers(module.inner, original.inputs["image"]) for module in modules]
+    assert len(wanted) == 9
+    for got in others:
+        pair.assert_close(wanted, got)
+        # behind a float32 face, and without a contraction, all is float32
+        for name in ("re_lu", "add", "max_pooling2d", "global_max_pooling2d"):
+            np.testing.assert_array_equal(wanted[name], got[name], err_msg=name)
+
+
+def casts_on_the_way(path: Path) -> list[str]:
+    """Returns the Casts of the signature, all calls inlined and all variables constants."""
+    loaded = tf.saved_model.load(str(path))
+    function = loaded.signatures[SERVING]
+    flat = convert_to_constants.convert_variables_to_constants_v2(function)
+    return [node.name for node in flat.graph.as_graph_def().node if node.op == "Cast"]
+
+
+def calls_of_layers(model: Any, image: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Calls the first layer of each kind from Python, with float32."""
+    random = np.random.default_rng(31)
+    narrow, wide = (random.normal(0, 1, (2, 8, 8, n)).astype(np.float32) for n in (32, 64))
+    inputs = {
+        "conv2d": image,
+        "batch_normalization": narrow,
+        "re_lu": narrow,
+        "conv2d_1": narrow,
+        "add": [narrow, narrow[::-1]],
+        "max_pooling2d": narrow,
+        "conv2d_3": narrow,
+        "global_max_pooling2d": wide,
+        "scores": wide[:, 0, 0, :],
+    }
+    layers = {layer.name: layer for layer in model.layers} if hasattr(model, "layers") else {}
+    if not layers:
+        layers = {n: getattr(model, n) for n in inputs}
+    return {
+        name: layers[name](tf.nest.map_structure(tf.constant, value)).numpy()
+        for name, value in inputs.items()
+    }

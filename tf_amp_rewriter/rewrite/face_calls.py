@@ -7,6 +7,7 @@ looks at what was decided with all candidates copied.
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -38,6 +39,7 @@ def candidates(program: ir.Program) -> Names:
     whole = {index for index in shared if not _can_be_copied(program, index)}
     if len(shared) == len(whole):
         return tuple(frozenset() for _ in program.graphs)
+    whole |= _large(program)
     fed = [frozenset(t.partition(":")[0] for t in source.feeds) for source in program.graphs]
 
     def may_be_low(end: _End) -> bool:
@@ -65,9 +67,10 @@ def gaining(flow: Flow, decisions: Decisions, candidates: Names) -> Names:
         return is_low(end.call_var) and (end.of_loop or costs_none)
 
     touched = [program.scopes[index] for index in _touched(program, saves_a_cast, ())]
-    originals = (program.function_scopes[s.graph][s.face] for s in touched if s.face)
-    found = _by_graph(program, originals)
-    return tuple(names & of_graph for names, of_graph in zip(found, candidates, strict=True))
+    return tuple(
+        names & {scope.face for scope in touched if scope.graph == graph}
+        for graph, names in enumerate(candidates)
+    )
 
 
 def _by_graph(program: ir.Program, functions: Iterable[int]) -> Names:
@@ -79,13 +82,47 @@ def _by_graph(program: ir.Program, functions: Iterable[int]) -> Names:
 
 def _can_be_copied(program: ir.Program, index: int) -> bool:
     scope = program.scopes[index]
-    library = program.graphs[scope.graph].graph_def.library
-    function: function_pb2.FunctionDef = library.function[scope.function]
+    function = _function_of(program, scope)
     ports = [*function.signature.input_arg, *function.signature.output_arg]
     is_open = any(not port.type or port.number_attr or port.is_ref for port in ports)
     has_float = any(port.type == DT_FLOAT for port in ports)
     is_replaced = outsiders.IMPLEMENTS in function.attr
-    return has_float and not (is_open or is_replaced) and function.ByteSize() <= MAX_COPIED_BYTES
+    return has_float and not (is_open or is_replaced)
+
+
+def _large(program: ir.Program) -> set[int]:
+    """Returns the functions that are large, or that large ones would be copied with."""
+    copied_with = _copied_with(program)
+    stack = [
+        index
+        for index, scope in enumerate(program.scopes)
+        if scope.function >= 0 and _function_of(program, scope).ByteSize() > MAX_COPIED_BYTES
+    ]
+    found = set(stack)
+    while stack:
+        for index in copied_with.get(stack.pop(), ()):
+            if index not in found:
+                found.add(index)
+                stack.append(index)
+    return found
+
+
+def _copied_with(program: ir.Program) -> Mapping[int, Sequence[int]]:
+    """Returns function -> those of which a copy needs a copy of it, too; see `faces.split`."""
+    with_face = set(outsiders.faces(program))
+    result: dict[int, list[int]] = defaultdict(list)
+    for index, scope in enumerate(program.scopes):
+        callees = {callee.scope for called in scope.calls.values() for callee in called}
+        for callee in callees - with_face:
+            result[callee].append(index)
+    for group in outsiders.alternatives(program):
+        for index in group:
+            result[index].extend(group)
+    return result
+
+
+def _function_of(program: ir.Program, scope: ir.Scope) -> function_pb2.FunctionDef:
+    return program.graphs[scope.graph].graph_def.library.function[scope.function]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

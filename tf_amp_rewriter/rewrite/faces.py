@@ -35,7 +35,7 @@ from typing import Final
 
 from tensorflow.core.framework import attr_value_pb2, function_pb2, graph_pb2, node_def_pb2
 
-from tf_amp_rewriter.ir import calls, outsiders
+from tf_amp_rewriter.ir import outsiders, reach
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import calls as table
 from tf_amp_rewriter.rewrite import names
@@ -43,6 +43,7 @@ from tf_amp_rewriter.rewrite import names
 _SUFFIX: Final = "__amp"
 # What ties a function to others by their names: they would not fit the copy.
 _TIES_TO_OTHERS: Final = ("forward_function_name", "backward_function_name")
+_GRADIENT: Final = "_gradient_op_type"
 
 
 def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.GraphSource:
@@ -50,7 +51,8 @@ def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.Gra
 
     What those call is copied, too, unless it has a face of its own. A copy is named `NAME__amp` and
     stands behind its original; all that names the original in another way than by a row of
-    `ops/calls.py` still does. Linear in the number of nodes.
+    `ops/calls.py` still does. No original is dropped: outsiders reach each, or what is put in its
+    place (`api_implements`). Linear in the number of nodes.
 
     Args:
         program: the program; it is not changed.
@@ -70,6 +72,8 @@ def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.Gra
         for function in library
         if function.signature.name in copied
     }
+    # Where the originals stand for signatures, they keep their faces, but call like one.
+    of_originals = {} if _has_signatures(program, graph) else {f: inner[f] for f in functions}
     graph_def = graph_pb2.GraphDef()
     graph_def.CopyFrom(source.graph_def)
     _redirect(graph_def.node, inner)
@@ -77,17 +81,14 @@ def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.Gra
     for function in library:
         name = function.signature.name
         graph_def.library.function.add().CopyFrom(function)
-        if name in in_place:
-            _redirect(graph_def.library.function[-1].node_def, inner)
+        function_nodes = graph_def.library.function[-1].node_def
+        _redirect(function_nodes, inner if name in in_place else of_originals)
         if name in inner:
             copy = graph_def.library.function.add()
             copy.CopyFrom(function)
             _rename(copy, inner[name])
             _redirect(copy.node_def, inner)
-    gone = _reachable(source) - _reachable(dataclasses.replace(source, graph_def=graph_def))
-    for index in reversed(range(len(graph_def.library.function))):
-        if graph_def.library.function[index].signature.name in gone:
-            del graph_def.library.function[index]
+            _untie_gradients(copy)
     behind = {inner_name: name for name, inner_name in inner.items()}
     return dataclasses.replace(source, graph_def=graph_def, inner={**source.inner, **behind})
 
@@ -95,7 +96,8 @@ def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.Gra
 def serving(program: ir.Program) -> set[int]:
     """Returns the scopes that run when a signature does: the main graphs, and what they call.
 
-    Where a main graph calls nothing, the functions that outsiders call first stand for signatures.
+    Where no signature calls anything, what outsiders can call stands for signatures: a `tf.Module`
+    may be saved without any, and then its main graph calls only what saves and restores.
     """
     return _reached(program, _roots(program), ())
 
@@ -108,13 +110,18 @@ def shared(program: ir.Program) -> set[int]:
     return (seen | others) & serves
 
 
+def _has_signatures(program: ir.Program, graph: int) -> bool:
+    running = reach.ancestors_of_fetches(program, graph)
+    return not running.isdisjoint(program.main_scope(graph).calls)
+
+
 def _roots(program: ir.Program) -> list[int]:
-    called = {c.scope for s in program.scopes for callees in s.calls.values() for c in callees}
-    calling = {scope.graph for scope in program.scopes if scope.function < 0 and scope.calls}
+    has_signatures = [_has_signatures(program, graph) for graph in range(len(program.graphs))]
+    seen = outsiders.seen(program)
     return [
         index
         for index, scope in enumerate(program.scopes)
-        if scope.function < 0 or (scope.graph not in calling and index not in called)
+        if scope.function < 0 or (index in seen and not has_signatures[scope.graph])
     ]
 
 
@@ -186,25 +193,12 @@ def _rename(function: function_pb2.FunctionDef, name: str) -> None:
         function.attr[outsiders.IMPLEMENTS].s += _SUFFIX.encode()
 
 
-def _reachable(source: ir.GraphSource) -> set[str]:
-    """Returns the functions that the main graph or outsiders name, directly or through others."""
-    bodies = {f.signature.name: f.node_def for f in source.graph_def.library.function}
-    found = {name for name in source.visible if name in bodies}
-    stack = [source.graph_def.node, *(bodies[name] for name in found)]
-    while stack:
-        for node in stack.pop():
-            for name in _names(node):
-                if name in bodies and name not in found:
-                    found.add(name)
-                    stack.append(bodies[name])
-    return found
+def _untie_gradients(function: function_pb2.FunctionDef) -> None:
+    """Gives the ops with a gradient of the model's own another name for it, which nobody registers.
 
-
-def _names(node: node_def_pb2.NodeDef) -> Iterator[str]:
-    """Yields what may be the name of a function."""
-    yield node.op
-    if not calls.may_name_functions(node.op):
-        return
-    for value in node.attr.values():
-        yield value.func.name
-        yield from (function.name for function in value.list.func)
+    That gradient takes float32: when the model is saved again, TensorFlow would trace it for the
+    copy, and take that for the original, too. Source: tensorflow/python/saved_model/save.py.
+    """
+    for node in function.node_def:
+        if _GRADIENT in node.attr and node.op not in table.CALLS:
+            node.attr[_GRADIENT].s += _SUFFIX.encode()
