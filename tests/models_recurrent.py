@@ -83,7 +83,27 @@ def _save(model: tf_keras.Model, path: Path) -> None:
 
 
 def build_tf_keras_rnn(directory: Path) -> TestModel:
-    """Keras 2, any length, masked: layers whose functions TensorFlow may swap for fused ones."""
+    """Keras 2, exported: any length, masked, in both directions.
+
+    TensorFlow may swap the functions of these layers for fused ones.
+    """
+    import tf_keras
+
+    model = _build_masked_lstm(bidirectional=True)
+    path = directory / "tf_keras_rnn"
+    model.export(path)
+    tf_keras.backend.clear_session()
+    return TestModel(path, "saved_model", {"ids": token_ids(WORDS, LENGTHS, STEPS)}, SERVING)
+
+
+def build_tf_keras_saved_rnn(directory: Path) -> TestModel:
+    """The same in one direction, saved: with two directions it has 350 functions, with one 140."""
+    path = directory / "tf_keras_saved_rnn"
+    _save(_build_masked_lstm(bidirectional=False), path)
+    return TestModel(path, "saved_model", {"ids": token_ids(WORDS, LENGTHS, STEPS)}, SERVING)
+
+
+def _build_masked_lstm(*, bidirectional: bool) -> tf_keras.Model:
     import tf_keras
     from tf_keras import layers
 
@@ -91,11 +111,9 @@ def build_tf_keras_rnn(directory: Path) -> TestModel:
     ids = layers.Input((None,), dtype="int32", name="ids")
     normal = tf_keras.initializers.RandomNormal(stddev=1.0)
     x = layers.Embedding(WORDS, 12, mask_zero=True, embeddings_initializer=normal)(ids)
-    x = layers.Bidirectional(layers.LSTM(64))(x)
-    model = tf_keras.Model(ids, layers.Dense(6, name="scores")(x))
-    path = directory / "tf_keras_rnn"
-    _save(model, path)
-    return TestModel(path, "saved_model", {"ids": token_ids(WORDS, LENGTHS, STEPS)}, SERVING)
+    layer = layers.LSTM(64)
+    x = (layers.Bidirectional(layer) if bidirectional else layer)(x)
+    return tf_keras.Model(ids, layers.Dense(6, name="scores")(x))
 
 
 def build_tf_keras_plain(directory: Path) -> TestModel:
@@ -153,6 +171,7 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "lstm_5": functools.partial(_build_plain_lstm, 5),
     "lstm_500": functools.partial(_build_plain_lstm, 500),
     "tf_keras_rnn": build_tf_keras_rnn,
+    "tf_keras_saved_rnn": build_tf_keras_saved_rnn,
     "tf_keras_plain": build_tf_keras_plain,
     "resaved_rnn": build_resaved_rnn,
 }
