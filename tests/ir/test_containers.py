@@ -423,3 +423,29 @@ def test_lists_swapped_in_a_loop_are_one() -> None:
         exact=("out",),
         casts=2,
     )
+
+
+def test_a_list_that_a_function_makes_is_the_callers() -> None:
+    """No handle goes into the call: what comes out tells that the two are one list."""
+    check_precision(
+        """
+        x: f32[4,4] = Placeholder
+        w: f32[4,4] = Const(seed=1)
+        square = Const([4, 4])
+        zero = Const(0)
+        list: var = PartitionedCall([x], Tout=[var], f=@make)
+        y: f32 = TensorListGetItem(list, zero, square, element_dtype=f32)  # low CLEAR
+        out = Identity(y)                                         # f32 PINNED
+
+        @make(x: f32) -> (list=full)
+          w: f32[4,4] = Const(seed=1)
+          square = Const([4, 4])
+          zero = Const(0)
+          two = Const(2)
+          m = MatMul(x, w)                                        # low ALLOW
+          empty = TensorListReserve(square, two, element_dtype=f32)  # low CLEAR
+          full = TensorListSetItem(empty, zero, m)                # low CLEAR
+        """,
+        steps=1,
+        casts=2,
+    )

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from tf_amp_rewriter.dtypes import DT_RESOURCE, DT_VARIANT
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.handles import Handles, Port, hands_on
-from tf_amp_rewriter.ops import calls as call_table
 from tf_amp_rewriter.ops import containers as table
 from tf_amp_rewriter.ops import handles as handle_ops
 
@@ -99,7 +98,7 @@ def _blocked(
         if node.op == ir.ARG:
             if port[0] in faces:
                 yield port, f"function `{scope.name}` gets its handle from outside"
-        elif not _is_followed(node, port[2]):
+        elif not (scope.calls.get(port[1]) or _is_followed(node, port[2])):
             yield port, f"op `{node.op}` gives its handle"
     yield from _fetched(program, handles)
 
@@ -107,8 +106,7 @@ def _blocked(
 def _is_followed(node: ir.Node, port: int) -> bool:
     if port >= len(node.out_types):
         return node.op == ir.RETVAL
-    is_known = node.op in call_table.CALLS or node.op in handle_ops.FORWARDERS
-    return is_known or hands_on(node.op, node.out_types[port])
+    return node.op in handle_ops.FORWARDERS or hands_on(node.op, node.out_types[port])
 
 
 def _fetched(program: ir.Program, handles: Handles) -> Iterator[tuple[Port, str]]:

@@ -75,6 +75,8 @@ class _Follower:
         for index, node in enumerate(scope.nodes):
             if node.op in containers.ELEMENT_TYPES:
                 self.visit_container((scope_index, index), node)
+            for callee in scope.calls.get(index, ()):
+                self.visit_results((scope_index, index), node, callee)
             for position, (producer, port) in enumerate(node.inputs):
                 types = scope.nodes[producer].out_types
                 dtype = types[port] if port < len(types) else node.in_types[position]
@@ -93,6 +95,14 @@ class _Follower:
         for port in ports:
             self.tie((*place, ports[0]), (*place, port))
 
+    def visit_results(self, place: tuple[int, int], node: ir.Node, callee: ir.Callee) -> None:
+        """Ties what a call gives to what its function gives, which may have made it."""
+        if callee.gives_results:
+            results = self.program.scopes[callee.scope].results
+            for port, (dtype, result) in enumerate(zip(node.out_types, results, strict=False)):
+                if dtype in _HANDLES:
+                    self.tie((*place, port), (callee.scope, result, 0))
+
     def targets(
         self, place: tuple[int, int], scope: ir.Scope, node: ir.Node, position: int, dtype: int
     ) -> list[Port]:
@@ -102,14 +112,14 @@ class _Follower:
         if node.op == ir.RETVAL:
             return [(*place, 0)]
         if node.op in call_table.CALLS:
-            return list(self.call_targets(place, scope, node, position))
+            return list(self.call_targets(place, scope, position))
         if hands_on(node.op, dtype):
             same = [port for port, other in enumerate(node.out_types) if other == dtype]
             return [(*place, port) for port in same]
         return []
 
     def call_targets(
-        self, place: tuple[int, int], scope: ir.Scope, node: ir.Node, position: int
+        self, place: tuple[int, int], scope: ir.Scope, position: int
     ) -> Iterator[Port]:
         for callee in scope.calls[place[1]]:
             argument = position - callee.first_input
@@ -119,10 +129,6 @@ class _Follower:
             yield callee.scope, argument, 0
             if callee.is_loop:
                 yield *place, position
-            if callee.gives_results:
-                for port, result in enumerate(body.results):
-                    if port < len(node.out_types) and node.out_types[port] in _HANDLES:
-                        self.tie((*place, port), (callee.scope, result, 0))
 
     def token(self, port: Port) -> int:
         if port not in self.tokens:

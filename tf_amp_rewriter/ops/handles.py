@@ -77,6 +77,14 @@ MERGES: Final = frozenset({"Merge", "RefMerge"})
 ENTER: Final = "Enter"
 BACK_EDGES: Final = frozenset({"NextIteration", "RefNextIteration"})
 EXITS: Final = frozenset({"Exit", "RefExit"})
+# What gives the values of a hash table, and what fills it: index of the input with the values.
+TABLE_LOOKUPS: Final = frozenset({"LookupTableFind", "LookupTableFindV2"})
+TABLE_FILLERS: Final[Mapping[str, int]] = {
+    "InitializeTable": 2,
+    "InitializeTableV2": 2,
+    "LookupTableImport": 2,
+    "LookupTableImportV2": 2,
+}
 # Fed or fetched by name: their dtypes are part of the contract with the outside.
 PLACEHOLDERS: Final = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 # They read the shape of a float tensor, not its values.

@@ -9,14 +9,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from tensorflow.core.framework import graph_pb2
+from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from tf_amp_rewriter.dtypes import DT_FLOAT, LowPrecision
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
 from tf_amp_rewriter.ir.variables import Object
 from tf_amp_rewriter.reasons import Decisions
-from tf_amp_rewriter.rewrite import full_types, scopes
+from tf_amp_rewriter.rewrite import full_types, gradients, scopes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +73,11 @@ def apply(flow: Flow, decisions: Decisions, low: LowPrecision, device: str) -> E
         converted.update((index, node) for node in result.converted)
         copied.update((index, node) for node in result.copied)
 
+    for index in _low_scopes_with_gradients(program, is_low):
+        scope = program.scopes[index]
+        registered = program.graphs[scope.graph].graph_def.library.registered_gradients
+        types = {gradient.registered_op_type.encode() for gradient in registered}
+        gradients.sever(_nodes(scope, graph_defs), types)
     now_low = [v for v in flow.variables if is_low[v.type_vars[0]]]
     for variable in now_low:
         for scope_index, argument in variable.handle_args:
@@ -89,6 +94,22 @@ def apply(flow: Flow, decisions: Decisions, low: LowPrecision, device: str) -> E
         frozenset(converted),
         frozenset(copied),
     )
+
+
+def _low_scopes_with_gradients(program: ir.Program, is_low: Sequence[bool]) -> list[int]:
+    """Returns the scopes with anything low in graphs that register gradients."""
+    with_gradients = [bool(g.graph_def.library.registered_gradients) for g in program.graphs]
+    if not any(with_gradients):
+        return []
+    low = {place.scope for var, place in enumerate(program.type_vars) if is_low[var]}
+    return [index for index in sorted(low) if with_gradients[program.scopes[index].graph]]
+
+
+def _nodes(
+    scope: ir.Scope, graph_defs: Sequence[graph_pb2.GraphDef]
+) -> Sequence[node_def_pb2.NodeDef]:
+    graph = graph_defs[scope.graph]
+    return graph.node if scope.function < 0 else graph.library.function[scope.function].node_def
 
 
 def _set_handle_dtypes(
@@ -122,7 +143,6 @@ def _set_element_type(
             result = signature.output_arg[index - scope.results.start]
             full_types.lower(result.experimental_full_type, low)
         return
-    protos = graph.node if scope.function < 0 else graph.library.function[scope.function].node_def
-    outputs = protos[index - scope.num_args].experimental_type.args
+    outputs = _nodes(scope, graph_defs)[index - scope.num_args].experimental_type.args
     if port < len(outputs):
         full_types.lower(outputs[port], low)

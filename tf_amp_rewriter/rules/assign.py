@@ -79,6 +79,7 @@ class _Assigner:
         self.low = options.low
         self.variable_misfit = variable_misfit
         self.wishes = _wishes(options)
+        self.table_misfit = origins.misfit_of_tables(flow.program, options.low)
         self.keep = [re.compile(pattern) for pattern in options.keep_float32]
 
     def rule(self, number: int) -> Rule:
@@ -227,6 +228,8 @@ class _Assigner:
             rule = dataclasses.replace(rule, detail="", by_user=by_user)
             if row.category is Category.DENY:
                 return dataclasses.replace(rule, kind=Kind.USER)
+        if node.op in handles.TABLE_LOOKUPS and self.table_misfit:
+            return dataclasses.replace(rule, kind=Kind.RANGE, detail=self.table_misfit, taints=True)
         if row.category in (Category.DENY, Category.KEEP):
             return rule
         if row.attrs and place.attr not in row.attrs:

@@ -10,7 +10,7 @@ from tensorflow.python.framework import tensor_util
 
 from tf_amp_rewriter import dtypes
 from tf_amp_rewriter.dtypes import LowPrecision
-from tf_amp_rewriter.ir import constants, reach
+from tf_amp_rewriter.ir import constants, outsiders, reach
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.ops.attrs import attr_of
@@ -59,6 +59,35 @@ def misfit_of_cast_constant(scope: ir.Scope, cast: ir.Node, low: LowPrecision) -
         return ""
     with np.errstate(over="ignore"):
         return dtypes.misfit(values.astype(np.float32), low)
+
+
+def misfit_of_tables(program: ir.Program, low: LowPrecision) -> str:
+    """Returns why a constant that fills some hash table does not fit `low`, or an empty string.
+
+    Which table a lookup asks is not followed: its handle is a capture that a function of the object
+    graph makes when the model is loaded.
+    """
+    for scope in program.scopes:
+        for node in () if scope.ops.isdisjoint(handles.TABLE_FILLERS) else scope.nodes:
+            position = handles.TABLE_FILLERS.get(node.op, -1)
+            if 0 <= position < len(node.inputs) and node.in_vars[position] != ir.NO_VAR:
+                source = _constant_of(program, scope, node.inputs[position])
+                if source is not None and source.proto is not None:
+                    values = constants.values(attr_of(source.proto, "value").tensor)
+                    misfit = dtypes.misfit(values, low)
+                    if misfit:
+                        return f"a table holds it: {misfit}"
+    return ""
+
+
+def _constant_of(program: ir.Program, scope: ir.Scope, place: tuple[int, int]) -> ir.Node | None:
+    """Returns the constant that an input gets, also one that the loader binds to an argument."""
+    index = reach.origin(scope, *place)[0]
+    name = outsiders.captured_arguments(program, scope).get(index)
+    if name is not None:
+        return next(n for n in program.main_scope(scope.graph).nodes if n.name == name)
+    node = scope.nodes[index]
+    return node if node.op == handles.CONSTANT else None
 
 
 def is_count(scope: ir.Scope, cast: ir.Node) -> bool:
