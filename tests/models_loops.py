@@ -293,7 +293,12 @@ def build_decoder(directory: Path) -> TestModel:
 
 
 class Streaming(tf.Module):
-    """A recurrent encoder and decoder, called chunk by chunk: states are inputs and outputs."""
+    """A recurrent encoder and decoder, called chunk by chunk: states are inputs and outputs.
+
+    The number of streams is fixed: else TensorFlow can't stack the scores of an empty chunk.
+    """
+
+    streams: Final = 4
 
     def __init__(self) -> None:
         super().__init__()
@@ -304,8 +309,11 @@ class Streaming(tf.Module):
 
     @tf.function(
         input_signature=[
-            tf.TensorSpec((None, None, 8), tf.float32, name="x"),
-            *(tf.TensorSpec((None, 16), tf.float32, name=n) for n in ("h1", "c1", "h2", "c2")),
+            tf.TensorSpec((streams, None, 8), tf.float32, name="x"),
+            tf.TensorSpec((streams, 16), tf.float32, name="h1"),
+            tf.TensorSpec((streams, 16), tf.float32, name="c1"),
+            tf.TensorSpec((streams, 16), tf.float32, name="h2"),
+            tf.TensorSpec((streams, 16), tf.float32, name="c2"),
         ]
     )
     def serve(

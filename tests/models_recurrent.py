@@ -82,17 +82,21 @@ def _save(model: tf_keras.Model, path: Path) -> None:
     tf_keras.backend.clear_session()
 
 
+def _export(model: tf_keras.Model, path: Path) -> None:
+    """Saves the function that serves, and no other."""
+    import tf_keras
+
+    model.export(path)
+    tf_keras.backend.clear_session()
+
+
 def build_tf_keras_rnn(directory: Path) -> TestModel:
     """Keras 2, exported: any length, masked, in both directions.
 
     TensorFlow may swap the functions of these layers for fused ones.
     """
-    import tf_keras
-
-    model = _build_masked_lstm(bidirectional=True)
     path = directory / "tf_keras_rnn"
-    model.export(path)
-    tf_keras.backend.clear_session()
+    _export(_build_masked_lstm(bidirectional=True), path)
     return TestModel(path, "saved_model", {"ids": token_ids(WORDS, LENGTHS, STEPS)}, SERVING)
 
 
@@ -117,7 +121,7 @@ def _build_masked_lstm(*, bidirectional: bool) -> tf_keras.Model:
 
 
 def build_tf_keras_plain(directory: Path) -> TestModel:
-    """Keras 2, any length, of a kind that has no fused form: no bias, rectified."""
+    """Keras 2, exported: any length, of a kind that has no fused form: no bias, rectified."""
     import tf_keras
     from tf_keras import layers
 
@@ -127,9 +131,8 @@ def build_tf_keras_plain(directory: Path) -> TestModel:
     x = layers.Masking()(sequence)
     x = layers.LSTM(64, return_sequences=True, **kinds)(x)
     x = layers.GRU(48, reset_after=False, **kinds)(x)
-    model = tf_keras.Model(sequence, layers.Dense(6, name="scores")(x))
     path = directory / "tf_keras_plain"
-    _save(model, path)
+    _export(tf_keras.Model(sequence, layers.Dense(6, name="scores")(x)), path)
     return TestModel(path, "saved_model", {"sequence": _padded(22, 8)}, SERVING)
 
 
