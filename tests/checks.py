@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 
@@ -122,6 +123,12 @@ def check_rewrite(
         expected = ir_text.graph_text(graph_text.parse(after, dtype))
         report = checked_rewrite(graph, dtype, feeds, ranges, not_run, options, steps, exact)
         assert_same_text(expected, _text_of(report))
+
+
+def loop(text: str, trips: int, arguments: str) -> str:
+    """Returns `text` with the function `c`: run while `i < trips`; it takes `i` and `arguments`."""
+    condition = f"@c(i: i32, {arguments}) -> (go=go)\n  n = Const({trips})\n  go = Less(i, n)\n"
+    return inspect.cleandoc("\n" + text) + "\n" + condition
 
 
 def assert_same_text(expected: str, actual: str) -> None:

@@ -29,7 +29,6 @@ class TestModel:
         outputs: tensor names to fetch from a GraphDef; empty for a SavedModel: all of a signature.
         tags: the tags of the meta graph to load.
         others: inputs of further signatures, by signature.
-        runnable: whether TensorFlow has a kernel for every op of it.
         resavable: whether TensorFlow itself can load it and save it again.
     """
 
@@ -42,7 +41,6 @@ class TestModel:
     outputs: tuple[str, ...] = ()
     tags: tuple[str, ...] = ("serve",)
     others: Mapping[str, Inputs] = dataclasses.field(default_factory=dict)
-    runnable: bool = True
     resavable: bool = True
 
     @property
@@ -58,6 +56,7 @@ Builder = Callable[[Path], TestModel]
 def builders() -> Mapping[str, Builder]:
     """Returns all builders by model name; TensorFlow is imported only when one of them runs."""
     from tests import (
+        models_detector,
         models_frozen,
         models_images,
         models_keras,
@@ -76,6 +75,7 @@ def builders() -> Mapping[str, Builder]:
         models_frozen,
         models_recurrent,
         models_loops,
+        models_detector,
         models_tf1_loops,
     )
     return {name: build for module in modules for name, build in module.BUILDERS.items()}

@@ -1,4 +1,4 @@
-"""Models of `tf.Module` whose work is in loops: maps, scans, decoders, detection, streaming."""
+"""Models of `tf.Module` whose work is in loops: maps, scans, decoders, streaming."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ from tests.models_keras import SERVING
 # weights change by up to 3 %: what is chosen does not hang on a rounding.
 BEAM_SEED: Final = 12430
 DECODER_SEED: Final = 700
-DETECTOR_SEED: Final = 890
 
 Array = NDArray[np.float32]
 
 
-def _normal(seed: int, *shape: int, gain: float = 1.0) -> Array:
+def weight_values(seed: int, *shape: int, gain: float = 1.0) -> Array:
     """Returns normal values, scaled so that a product with them multiplies variance by gain**2."""
     values = np.random.default_rng(seed).normal(0, gain * shape[0] ** -0.5, shape)
     return values.astype(np.float32)
 
 
-def _values(seed: int, *shape: int) -> Array:
+def random_values(seed: int, *shape: int) -> Array:
     return np.random.default_rng(seed).normal(0, 1, shape).astype(np.float32)
 
 
-def _save(
+def save_module(
     directory: Path,
     name: str,
     module: Any,
@@ -61,8 +60,8 @@ class Mapped(tf.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first = tf.Variable(_normal(100, 6, 16, gain=1.4), name="first")
-        self.second = tf.Variable(_normal(101, 16, 5), name="second")
+        self.first = tf.Variable(weight_values(100, 6, 16, gain=1.4), name="first")
+        self.second = tf.Variable(weight_values(101, 16, 5), name="second")
 
     @tf.function(input_signature=[tf.TensorSpec((None, 4, 6), tf.float32, name="x")])
     def serve(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -95,9 +94,9 @@ class Mapped(tf.Module):
 def build_map_fn(directory: Path) -> TestModel:
     """Maps over tensors and ragged tensors."""
     module = Mapped()
-    ragged = {"values": _values(103, 9, 6), "splits": np.array([0, 4, 4 + 2, 9], np.int64)}
+    ragged = {"values": random_values(103, 9, 6), "splits": np.array([0, 4, 4 + 2, 9], np.int64)}
     others = {"ragged": (module.ragged, ragged)}
-    return _save(directory, "map_fn", module, {"x": _values(102, 3, 4, 6)}, others)
+    return save_module(directory, "map_fn", module, {"x": random_values(102, 3, 4, 6)}, others)
 
 
 class Scanned(tf.Module):
@@ -105,9 +104,9 @@ class Scanned(tf.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.enter = tf.Variable(_normal(110, 8, 24), name="enter")
-        self.recur = tf.Variable(_normal(111, 12, 24), name="recur")
-        self.out = tf.Variable(_normal(112, 12, 5), name="out")
+        self.enter = tf.Variable(weight_values(110, 8, 24), name="enter")
+        self.recur = tf.Variable(weight_values(111, 12, 24), name="recur")
+        self.out = tf.Variable(weight_values(112, 12, 5), name="out")
 
     @tf.function(input_signature=[tf.TensorSpec((None, None, 8), tf.float32, name="x")])
     def serve(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -126,7 +125,7 @@ class Scanned(tf.Module):
 
 def build_scan(directory: Path) -> TestModel:
     """A scan with contractions, and one that is a moving average."""
-    return _save(directory, "scan", Scanned(), {"x": _values(113, 4, 7, 8)})
+    return save_module(directory, "scan", Scanned(), {"x": random_values(113, 4, 7, 8)})
 
 
 # ---------------------------------------------------------------- decoders
@@ -146,10 +145,12 @@ class BeamSearch(tf.Module):
 
     def __init__(self, seed: int) -> None:
         super().__init__()
-        self.table = tf.Variable(_values(seed, self.words, 8), name="table")
-        self.enter = tf.Variable(_normal(seed + 1, 8, self.units, gain=1.5), name="enter")
-        self.recur = tf.Variable(_normal(seed + 2, self.units, self.units), name="recur")
-        self.out = tf.Variable(_normal(seed + 3, self.units, self.words, gain=5.0), name="out")
+        self.table = tf.Variable(random_values(seed, self.words, 8), name="table")
+        self.enter = tf.Variable(weight_values(seed + 1, 8, self.units, gain=1.5), name="enter")
+        self.recur = tf.Variable(weight_values(seed + 2, self.units, self.units), name="recur")
+        self.out = tf.Variable(
+            weight_values(seed + 3, self.units, self.words, gain=5.0), name="out"
+        )
 
     @tf.function(input_signature=[tf.TensorSpec((None, 16), tf.float32, name="start")])
     def serve(self, start: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -198,7 +199,9 @@ class BeamSearch(tf.Module):
 
 def build_beam_search(directory: Path) -> TestModel:
     """A beam search."""
-    return _save(directory, "beam_search", BeamSearch(BEAM_SEED), {"start": _values(121, 2, 16)})
+    return save_module(
+        directory, "beam_search", BeamSearch(BEAM_SEED), {"start": random_values(121, 2, 16)}
+    )
 
 
 class Decoder(tf.Module):
@@ -215,11 +218,11 @@ class Decoder(tf.Module):
     def __init__(self, seed: int) -> None:
         super().__init__()
         width = self.width
-        self.table = tf.Variable(_values(seed, self.words, width), name="table")
+        self.table = tf.Variable(random_values(seed, self.words, width), name="table")
         for index, name in enumerate(("query", "key", "value", "ask", "join")):
-            weight = _normal(seed + 1 + index, width, width)
+            weight = weight_values(seed + 1 + index, width, width)
             setattr(self, name, tf.Variable(weight, name=name))
-        self.out = tf.Variable(_normal(seed + 6, width, self.words, gain=4.0), name="out")
+        self.out = tf.Variable(weight_values(seed + 6, width, self.words, gain=4.0), name="out")
 
     @tf.function(input_signature=[tf.TensorSpec((None, None, 16), tf.float32, name="memory")])
     def serve(self, memory: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -281,105 +284,36 @@ def build_decoder(directory: Path) -> TestModel:
     module = Decoder(DECODER_SEED)
     ids = {"ids": np.array([[1, 5, 3], [11, 2, 7]], np.int32)}
     others = {"score": (module.score, ids)}
-    return _save(directory, "decoder", module, {"memory": _values(131, 4, 5, 16)}, others)
-
-
-# ---------------------------------------------------------------- detection
-
-
-class Detector(tf.Module):
-    """A convolutional detector: boxes of each image by non-maximum suppression, if there are any.
-
-    What it finds is told apart by wide margins with the images of the test; `test_loops_whole.py`
-    holds it to that.
-    """
-
-    kept: Final = 3
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        kernels = {"stem": (3, 3, 3, 12), "body": (3, 3, 12, 16), "head": (1, 1, 16, 5)}
-        self.kernels = {
-            name: tf.Variable(self._kernel(seed + index, shape), name=name)
-            for index, (name, shape) in enumerate(kernels.items())
-        }
-        self.describe = tf.Variable(_normal(seed + 3, 16, 8), name="describe")
-
-    @staticmethod
-    def _kernel(seed: int, shape: tuple[int, ...]) -> Array:
-        return _normal(seed, int(np.prod(shape[:-1])), shape[-1], gain=1.4).reshape(shape)
-
-    @tf.function(input_signature=[tf.TensorSpec((None, 24, 24, 3), tf.float32, name="image")])
-    def serve(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns boxes, scores, descriptions, [batch, kept, ...], and places in the grid or -1."""
-        x = tf.nn.relu(tf.nn.conv2d(image, self.kernels["stem"], 4, "SAME"))
-        x = tf.nn.relu(tf.nn.conv2d(x, self.kernels["body"], 1, "SAME"))
-        head = tf.nn.conv2d(x, self.kernels["head"], 1, "SAME")
-        features = tf.reshape(x, (-1, 36, 16))
-        boxes, scores = self._decode(tf.reshape(head, (-1, 36, 5)))
-        spec = (
-            tf.TensorSpec((self.kept, 4), tf.float32),
-            tf.TensorSpec((self.kept,), tf.float32),
-            tf.TensorSpec((self.kept, 8), tf.float32),
-            tf.TensorSpec((self.kept,), tf.int32),
-        )
-        found = tf.map_fn(self._find, (boxes, scores, features), fn_output_signature=spec)
-        return dict(zip(("boxes", "scores", "described", "chosen"), found, strict=True))
-
-    def _decode(self, head: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns corners in pixels of a 24 x 24 image, and a score of each box."""
-        places = np.stack(np.meshgrid(np.arange(6), np.arange(6), indexing="ij"), axis=-1)
-        anchors = tf.constant(4.0 * places.reshape(36, 2) + 2.0, tf.float32)
-        centers = anchors + 2.0 * tf.tanh(head[:, :, 0:2])
-        sizes = 4.0 * tf.exp(0.3 * tf.tanh(head[:, :, 2:4]))
-        boxes = tf.concat([centers - sizes, centers + sizes], axis=-1)
-        return boxes, tf.sigmoid(head[:, :, 4])
-
-    def _find(self, image: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
-        boxes, scores, features = image
-        chosen = tf.image.non_max_suppression(boxes, scores, self.kept, 0.3, 0.6)
-        number = tf.size(chosen)
-
-        def some() -> tuple[tf.Tensor, ...]:
-            rows = [[0, self.kept - number], [0, 0]]
-            described = tf.matmul(tf.gather(features, chosen), self.describe)
-            return (
-                tf.pad(tf.gather(boxes, chosen), rows),
-                tf.pad(tf.gather(scores, chosen), rows[:1]),
-                tf.pad(described, rows),
-            )
-
-        def none() -> tuple[tf.Tensor, ...]:
-            return tf.zeros((self.kept, 4)), tf.zeros(self.kept), tf.zeros((self.kept, 8))
-
-        chosen_or_none = tf.pad(chosen, [[0, self.kept - number]], constant_values=-1)
-        return (*tf.cond(number > 0, some, none), chosen_or_none)
-
-
-def build_detector(directory: Path) -> TestModel:
-    """A detector; the last image is empty, and nothing is found in it."""
-    images = _values(141, 4, 24, 24, 3)
-    images[-1] = 0.0
-    return _save(directory, "detector", Detector(DETECTOR_SEED), {"image": images})
+    return save_module(
+        directory, "decoder", module, {"memory": random_values(131, 4, 5, 16)}, others
+    )
 
 
 # ---------------------------------------------------------------- streaming
 
 
 class Streaming(tf.Module):
-    """A recurrent encoder and decoder, called chunk by chunk: states are inputs and outputs."""
+    """A recurrent encoder and decoder, called chunk by chunk: states are inputs and outputs.
+
+    The number of streams is fixed: else TensorFlow can't stack the scores of an empty chunk.
+    """
+
+    streams: Final = 4
 
     def __init__(self) -> None:
         super().__init__()
-        self.encode = tf.Variable(_normal(150, 8 + 16, 64), name="encode")
-        self.decode = tf.Variable(_normal(151, 16 + 16, 64), name="decode")
-        self.bias = tf.Variable(_normal(152, 64, gain=1.0), name="bias")
-        self.out = tf.Variable(_normal(153, 16, 5, gain=2.0), name="out")
+        self.encode = tf.Variable(weight_values(150, 8 + 16, 64), name="encode")
+        self.decode = tf.Variable(weight_values(151, 16 + 16, 64), name="decode")
+        self.bias = tf.Variable(weight_values(152, 64, gain=1.0), name="bias")
+        self.out = tf.Variable(weight_values(153, 16, 5, gain=2.0), name="out")
 
     @tf.function(
         input_signature=[
-            tf.TensorSpec((None, None, 8), tf.float32, name="x"),
-            *(tf.TensorSpec((None, 16), tf.float32, name=n) for n in ("h1", "c1", "h2", "c2")),
+            tf.TensorSpec((streams, None, 8), tf.float32, name="x"),
+            tf.TensorSpec((streams, 16), tf.float32, name="h1"),
+            tf.TensorSpec((streams, 16), tf.float32, name="c1"),
+            tf.TensorSpec((streams, 16), tf.float32, name="h2"),
+            tf.TensorSpec((streams, 16), tf.float32, name="c2"),
         ]
     )
     def serve(
@@ -417,8 +351,12 @@ class Streaming(tf.Module):
 
 def build_streaming(directory: Path) -> TestModel:
     """A streaming recurrent net."""
-    states = {n: 0.5 * _values(155 + i, 4, 16) for i, n in enumerate(("h1", "c1", "h2", "c2"))}
-    return _save(directory, "streaming", Streaming(), {"x": _values(154, 4, 7, 8), **states})
+    states = {
+        n: 0.5 * random_values(155 + i, 4, 16) for i, n in enumerate(("h1", "c1", "h2", "c2"))
+    }
+    return save_module(
+        directory, "streaming", Streaming(), {"x": random_values(154, 4, 7, 8), **states}
+    )
 
 
 BUILDERS: Final[Mapping[str, Builder]] = {
@@ -426,6 +364,5 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "scan": build_scan,
     "beam_search": build_beam_search,
     "decoder": build_decoder,
-    "detector": build_detector,
     "streaming": build_streaming,
 }

@@ -247,7 +247,7 @@ def build_custom_op(directory: Path) -> TestModel:
     tf.saved_model.save(module, str(path), signatures=module.serve)
     _rename_op(path / "saved_model.pb", "Softsign", "AcmeSoftShrink")
     inputs = {"x": _normal(72, 4, 8, scale=1.0)}
-    return TestModel(path, "saved_model", inputs, SERVING, runnable=False)
+    return TestModel(path, "saved_model", inputs, SERVING)
 
 
 def _rename_op(file: Path, before: str, after: str) -> None:

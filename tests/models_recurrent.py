@@ -82,8 +82,32 @@ def _save(model: tf_keras.Model, path: Path) -> None:
     tf_keras.backend.clear_session()
 
 
+def _export(model: tf_keras.Model, path: Path) -> None:
+    """Saves the function that serves, and no other."""
+    import tf_keras
+
+    model.export(path)
+    tf_keras.backend.clear_session()
+
+
 def build_tf_keras_rnn(directory: Path) -> TestModel:
-    """Keras 2, any length, masked: layers whose functions TensorFlow may swap for fused ones."""
+    """Keras 2, exported: any length, masked, in both directions.
+
+    TensorFlow may swap the functions of these layers for fused ones.
+    """
+    path = directory / "tf_keras_rnn"
+    _export(_build_masked_lstm(bidirectional=True), path)
+    return TestModel(path, "saved_model", {"ids": token_ids(WORDS, LENGTHS, STEPS)}, SERVING)
+
+
+def build_tf_keras_saved_rnn(directory: Path) -> TestModel:
+    """The same in one direction, saved: with two directions it has 350 functions, with one 140."""
+    path = directory / "tf_keras_saved_rnn"
+    _save(_build_masked_lstm(bidirectional=False), path)
+    return TestModel(path, "saved_model", {"ids": token_ids(WORDS, LENGTHS, STEPS)}, SERVING)
+
+
+def _build_masked_lstm(*, bidirectional: bool) -> tf_keras.Model:
     import tf_keras
     from tf_keras import layers
 
@@ -91,15 +115,13 @@ def build_tf_keras_rnn(directory: Path) -> TestModel:
     ids = layers.Input((None,), dtype="int32", name="ids")
     normal = tf_keras.initializers.RandomNormal(stddev=1.0)
     x = layers.Embedding(WORDS, 12, mask_zero=True, embeddings_initializer=normal)(ids)
-    x = layers.Bidirectional(layers.LSTM(64))(x)
-    model = tf_keras.Model(ids, layers.Dense(6, name="scores")(x))
-    path = directory / "tf_keras_rnn"
-    _save(model, path)
-    return TestModel(path, "saved_model", {"ids": token_ids(WORDS, LENGTHS, STEPS)}, SERVING)
+    layer = layers.LSTM(64)
+    x = (layers.Bidirectional(layer) if bidirectional else layer)(x)
+    return tf_keras.Model(ids, layers.Dense(6, name="scores")(x))
 
 
 def build_tf_keras_plain(directory: Path) -> TestModel:
-    """Keras 2, any length, of a kind that has no fused form: no bias, rectified."""
+    """Keras 2, exported: any length, of a kind that has no fused form: no bias, rectified."""
     import tf_keras
     from tf_keras import layers
 
@@ -109,9 +131,8 @@ def build_tf_keras_plain(directory: Path) -> TestModel:
     x = layers.Masking()(sequence)
     x = layers.LSTM(64, return_sequences=True, **kinds)(x)
     x = layers.GRU(48, reset_after=False, **kinds)(x)
-    model = tf_keras.Model(sequence, layers.Dense(6, name="scores")(x))
     path = directory / "tf_keras_plain"
-    _save(model, path)
+    _export(tf_keras.Model(sequence, layers.Dense(6, name="scores")(x)), path)
     return TestModel(path, "saved_model", {"sequence": _padded(22, 8)}, SERVING)
 
 
@@ -153,6 +174,7 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "lstm_5": functools.partial(_build_plain_lstm, 5),
     "lstm_500": functools.partial(_build_plain_lstm, 500),
     "tf_keras_rnn": build_tf_keras_rnn,
+    "tf_keras_saved_rnn": build_tf_keras_saved_rnn,
     "tf_keras_plain": build_tf_keras_plain,
     "resaved_rnn": build_resaved_rnn,
 }

@@ -26,6 +26,7 @@ LOOP_STEPS = {
     "lstm_5": 5,
     "lstm_500": 500,
     "tf_keras_rnn": 9,
+    "tf_keras_saved_rnn": 9,
     "tf_keras_plain": 9,
     "resaved_rnn": 9,
     "map_fn": 3,

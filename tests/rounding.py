@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 from tf_amp_rewriter import dtypes
 
 Array = NDArray[np.generic]
-LOW_TYPES = (tf.float16, tf.bfloat16)
 
 
 @dataclasses.dataclass(frozen=True)

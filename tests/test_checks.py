@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 import pytest
 from tensorflow.core.framework import graph_pb2
@@ -30,7 +29,6 @@ e = Exp(m/Cast_float32)
 a = AddV2(e, e)
 fetch = Identity(a)
 """
-Rewriter = Callable[[graph_pb2.GraphDef, tf_amp_rewriter.Options], Report]
 
 
 def use(monkeypatch: pytest.MonkeyPatch, text: str, again: str = "") -> None:

@@ -9,15 +9,9 @@ import numpy as np
 import pytest
 
 from tests import checks, graph_text
-from tests.checks import check_precision, check_unchanged
+from tests.checks import check_precision, check_unchanged, loop
 
 BRANCHES = [True, False]
-
-
-def loop(text: str, trips: int, arguments: str) -> str:
-    """Returns `text` with the function `c`: run while `i < trips`; it takes `i` and `arguments`."""
-    condition = f"@c(i: i32, {arguments}) -> (go=go)\n  n = Const({trips})\n  go = Less(i, n)\n"
-    return inspect.cleandoc("\n" + text) + "\n" + condition
 
 
 # ---------------------------------------------------------------- While
@@ -71,6 +65,38 @@ def test_the_other_attributes_of_a_loop_stay(dtype: str) -> None:
     assert list(after.attr["T"].list.type) != list(node.attr["T"].list.type)
     for name in set(node.attr) - {"T"}:
         assert after.attr[name] == node.attr[name], name
+
+
+def test_a_list_that_weights_fill_through_infer_ops_is_read_low_in_the_loop() -> None:
+    # Rows of an embedding, scaled: nothing low flows in there, but the loop alone reads them.
+    text = """
+        ids: i32[5,4] = Placeholder
+        table: f32[16,8] = Const(seed=1)
+        w: f32[8,8] = Const(seed=2, scale=0.25)                   # low
+        recur: f32[8,8] = Const(seed=3, scale=0.25)               # low
+        zero = Const(0)
+        size = Const([4, 8])
+        scale = Const(20.0)
+        shift = Const(0.5)
+        start: f32[4,8] = Const(0.0)
+        rows = GatherV2(table, ids, zero)
+        scaled = Mul(rows, scale)
+        moved = AddV2(scaled, shift)                              # f32 NOTHING_LOW
+        list = TensorListFromTensor(moved, size)                  # low CLEAR
+        loop: i32, var, f32, f32, f32 = While([zero, list, start, w, recur], cond=@c, body=@b)   # T[2] low
+        out = Identity(loop:2)                                    # f32 PINNED
+
+        @b(i: i32, l: var, h: f32, w: f32, r: f32) -> (i1=i1, l1=l, h1=t, w1=w, r1=r)
+          one = Const(1)
+          size = Const([4, 8])
+          i1 = AddV2(i, one)
+          x: f32 = TensorListGetItem(l, i, size, element_dtype=f32)   # low CLEAR
+          m = MatMul(x, w)                                        # low ALLOW
+          n = MatMul(h, r)                                        # low ALLOW
+          s = AddV2(m, n)                                         # low INFER
+          t = Tanh(s)                                             # low INFER
+        """  # noqa: E501
+    check_precision(loop(text, 5, "l: var, h: f32, w: f32, r: f32"), steps=5, casts=2)
 
 
 def test_an_invariant_is_cast_once_outside() -> None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tests import loaders, models_tf1, walk
 from tests.conftest import GetModel
 from tests.rewritten import DTYPES, Rewrite, Rewritten, outputs_of
+from tf_amp_rewriter import dtypes
 
 v1 = tf.compat.v1
 
@@ -29,9 +30,9 @@ RECURRENT = (
     "lstm_5",
     "lstm_500",
     "tf_keras_rnn",
+    "tf_keras_saved_rnn",
     "tf_keras_plain",
     "resaved_rnn",
-    "streaming",
     "tf1",
     "tf1_resources",
     "tf1_dynamic_rnn",
@@ -40,9 +41,11 @@ RECURRENT = (
     "frozen_dynamic_rnn",
     "frozen_lstm_by_hand",
 )
-# Also loops of scores, boxes, averages or words, which may stay float32.
+# Also loops of scores, boxes, averages or words, which may stay float32; and of states that are
+# inputs and outputs of the model: after no step, one that was low would come out rounded.
 LOOPS = (
     *RECURRENT,
+    "streaming",
     "map_fn",
     "scan",
     "beam_search",
@@ -52,7 +55,7 @@ LOOPS = (
     "frozen_nested_loops",
 )
 # Their padding, zeros at the end of an example, changes nothing.
-MASKED = ("keras_masked", "tf_keras_rnn", "tf_keras_plain")
+MASKED = ("keras_masked", "tf_keras_saved_rnn", "tf_keras_plain")
 # What each of these chooses: outputs that are integers.
 CHOSEN = {"beam_search": "tokens", "decoder": "words", "detector": "chosen"}
 # Of a weight; the largest relative error of one rounding is 2**-8 in bfloat16, 2**-11 in half.
@@ -87,6 +90,28 @@ def test_the_walk_tells_loops_from_what_is_around_them(flow: Any) -> None:
     assert names == ["behind_inner", "in_inner", "in_outer"]
 
 
+@pytest.mark.parametrize("place", ["loop_end", "step"])
+def test_the_walk_leaves_a_loop_where_its_switch_does(place: str) -> None:
+    with models_tf1.control_flow_v1(), tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, (2, 2))
+        y = v1.while_loop(lambda x: tf.reduce_sum(x) < 9, lambda x: x * x, [x], name="loop")
+    graph_def = graph.as_graph_def()
+    (switch,) = (node for node in graph_def.node if node.op == "Switch")
+    port = {"loop_end": 0, "step": 1}[place]
+    reader = {"loop_end": "Exit", "step": "Identity"}[place]
+    (reads,) = (n for n in graph_def.node if n.op == reader and n.input[0].startswith(switch.name))
+    cast = graph_def.node.add(
+        name=f"{switch.name}/Cast", op="Cast", input=[f"{switch.name}:{port}"]
+    )
+    for attribute in ("SrcT", "DstT"):
+        cast.attr[attribute].type = dtypes.DT_FLOAT
+    reads.input[0] = cast.name
+
+    found = walk.float_casts(walk.Walk(graph_def).in_loops([y.name]))
+
+    assert len(found) == port
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", LOOPS)
 def test_every_contraction_in_a_loop_is_low(name: str, dtype: str, rewrite: Rewrite) -> None:
@@ -108,6 +133,39 @@ def test_nothing_is_cast_in_a_recurrent_loop(name: str, dtype: str, rewrite: Rew
 
     assert nodes
     assert casts == []
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_state_that_enters_and_leaves_the_model_is_carried_in_float32(
+    dtype: str, rewrite: Rewrite
+) -> None:
+    rewritten = rewrite("streaming", dtype)
+    states = {k: v for k, v in rewritten.original.inputs.items() if k != "x"}
+    reached = walk.Walk(rewritten.graph_def).reachable(outputs_of(rewritten.model))
+    loops = [node for _, node in reached if node.op in {"StatelessWhile", "While"}]
+
+    ended = loaders.run_tf2(
+        rewritten.model.path,
+        rewritten.model.signature,
+        {"x": np.zeros((4, 0, 8), np.float32), **states},
+    )
+
+    carried = [[t for t in n.attr["T"].list.type if tf.as_dtype(t).is_floating] for n in loops]
+    assert carried == [[dtypes.DT_FLOAT] * 2] * 2
+    for name, state in states.items():
+        np.testing.assert_array_equal(ended[name], state)
+        assert np.any(state != state.astype(rewritten.low.numpy))  # a rounding would show
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_a_mask_selects_is_low(dtype: str, rewrite: Rewrite) -> None:
+    rewritten = rewrite("keras_masked", dtype)
+    reached = walk.Walk(rewritten.graph_def).reachable(outputs_of(rewritten.model))
+
+    selects = [n for _, n in reached if n.op == "SelectV2" and "/masking" in n.name]
+
+    assert selects
+    assert {node.attr["T"].type for node in selects} == {rewritten.low.proto}
 
 
 @pytest.mark.parametrize("name", CHOSEN)

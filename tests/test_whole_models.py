@@ -48,6 +48,7 @@ SMALL = (
     "keras_masked",
     "lstm_5",
     "lstm_500",
+    "tf_keras_rnn",
     "tf_keras_plain",
     "resaved_rnn",
     "map_fn",
@@ -61,7 +62,7 @@ SMALL = (
     "tf1_nested_loops",
 )
 # Of so many functions that TensorFlow takes seconds to load it.
-SLOW = ("tf_keras_rnn",)
+SLOW = ("tf_keras_saved_rnn",)
 FROZEN = (
     "frozen_loop",
     "frozen_cnn",

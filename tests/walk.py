@@ -149,8 +149,8 @@ class Walk:
     def in_loops(self, references: Sequence[str]) -> Iterator[tuple[str, Node]]:
         """Yields (scope, node) of what runs once a step of a loop, for tensors of the main graph.
 
-        That is all of the bodies and conditions of While ops and of what they call, and what
-        stands between the Enter and the Exit nodes of control flow v1.
+        That is all of the bodies and conditions of While ops and of what they call, and what of
+        control flow v1 `framed` names.
         """
         reached = list(self.reachable(references))
         framed = {scope: self.framed(scope) for scope in {scope for scope, _ in reached}}
@@ -169,24 +169,38 @@ class Walk:
         yield from ((s, n) for s, n in reached if s in bodies or n.name in framed[s])
 
     def framed(self, scope: str) -> set[str]:
-        """Returns the names of the nodes inside a frame: behind more Enters than Exits."""
+        """Returns the names of the nodes of control flow v1 that run once a step of a loop.
+
+        They stand behind an Enter. A loop is left at the first output of a Switch that its LoopCond
+        steers: what stands behind that, up to the Exit and beyond, runs once, as the loop ends.
+        """
         nodes = self.scopes[scope]
-        consumers: dict[str, list[str]] = {}
+        consumers: dict[str, list[tuple[str, str]]] = {}
         for node in nodes.values():
-            for name in {i.lstrip("^").split(":")[0] for i in node.input}:
-                consumers.setdefault(name, []).append(node.name)
+            for reference in node.input:
+                name = reference.lstrip("^").split(":")[0]
+                consumers.setdefault(name, []).append((node.name, reference))
         depths = dict.fromkeys(nodes, 0)
         stack = [name for name, node in nodes.items() if node.op in {"Enter", "RefEnter"}]
         depths.update(dict.fromkeys(stack, 1))
         while stack:
             name = stack.pop()
-            outside = depths[name] - (nodes[name].op in {"Exit", "RefExit"})
-            for consumer in consumers.get(name, ()):
-                depth = outside + (nodes[consumer].op in {"Enter", "RefEnter"})
+            for consumer, reference in consumers.get(name, ()):
+                depth = depths[name] - self._leaves_loop(scope, reference)
+                depth += nodes[consumer].op in {"Enter", "RefEnter"}
                 if depth > depths[consumer]:  # at most as often as loops are nested
                     depths[consumer] = depth
                     stack.append(consumer)
         return {name for name, depth in depths.items() if depth}
+
+    def _leaves_loop(self, scope: str, reference: str) -> bool:
+        """Whether a value, not a control input, is there only when a loop ends."""
+        name, _, port = reference.partition(":")
+        node = self.scopes[scope].get(name)  # none of a control input's name
+        if node is None or node.op not in {"RefSwitch", "Switch"} or port not in {"", "0"}:
+            return False
+        steers = self.scopes[scope].get(node.input[1].split(":")[0])
+        return steers is not None and steers.op == "LoopCond"
 
     def reachable(self, references: Sequence[str]) -> Iterator[tuple[str, Node]]:
         """Yields (scope, node) of all that is computed for tensors of the main graph."""

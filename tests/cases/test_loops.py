@@ -6,24 +6,16 @@ loop, whose first carried value is the counter.
 
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 import pytest
 
 import tf_amp_rewriter
 from tests import checks, graph_text
-from tests.checks import check_precision, check_unchanged
+from tests.checks import check_precision, check_unchanged, loop
 from tf_amp_rewriter import dtypes
 
 HALF = ("half",)
 TOLERANCE = {"half": 2e-3, "bfloat16": 2e-2}  # of cases.md, relative to the range of the output
-
-
-def loop(text: str, trips: int, arguments: str) -> str:
-    """Returns `text` with the function `c`: run while `i < trips`; it takes `i` and `arguments`."""
-    condition = f"@c(i: i32, {arguments}) -> (go=go)\n  n = Const({trips})\n  go = Less(i, n)\n"
-    return inspect.cleandoc("\n" + text) + "\n" + condition
 
 
 # ---------------------------------------------------------------- C01: arrays in loops of v1

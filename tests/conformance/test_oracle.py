@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 import hypothesis
-import pytest
 from hypothesis import strategies
 from tensorflow.core.framework import graph_pb2, types_pb2
 
@@ -172,14 +171,6 @@ def differing(
         if name in ops:
             consumers = tuple(reader for reader in ops if name in inputs[reader])
             yield Node(name, ops[name], inputs[name], consumers, ops, ours, frozenset(tainted))
-
-
-@pytest.fixture(scope="module")
-def grappler() -> Iterator[oracle.Oracle]:
-    with oracle.Oracle() as process:
-        if process.unusable:
-            pytest.skip(process.unusable)
-        yield process
 
 
 def test_we_differ_from_grappler_only_where_a_written_rule_says_why(

@@ -7,9 +7,8 @@ value has one precision, and no value is rounded without need.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-import pytest
 from tensorflow.core.framework import graph_pb2
 
 import tf_amp_rewriter
@@ -107,11 +106,3 @@ def test_every_precision_that_differs_from_grapplers_follows_from_our_rules(
 
     assert same > 5 * differing > 0
     assert series
-
-
-@pytest.fixture(scope="module")
-def grappler() -> Iterator[oracle.Oracle]:
-    with oracle.Oracle() as process:
-        if process.unusable:
-            pytest.skip(process.unusable)
-        yield process
