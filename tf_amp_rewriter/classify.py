@@ -186,11 +186,15 @@ class _Pass:
         return [number for number in range(len(is_low)) if is_low[number]]
 
     def cast_before_loops(self, order: Sequence[int]) -> None:
-        """Gives what crosses the border of a loop the precision of all that reads it there."""
+        """Gives what crosses the border of a loop the precision of all that reads it there.
+
+        The same goes for a Cast of the model's to float32: two Casts in a row are one too many.
+        """
         crossing = self.flow.invariants | self.flow.carried
         for number in reversed(order):
-            free = self.free[number]
-            if number not in crossing or not self.rules[number].eligible:
+            free, rule = self.free[number], self.rules[number]
+            is_cast = rule.role is Role.CAST_UP and not rule.taints
+            if not (number in crossing or is_cast) or not rule.eligible:
                 continue
             if free is not None and free.flexible:
                 continue  # settle_weights decides

@@ -43,7 +43,8 @@ def find(program: ir.Program, handles: Handles, faces: Mapping[int, str]) -> lis
     """
     type_vars: dict[int, list[int]] = collections.defaultdict(list)
     for port, var in _elements(program):
-        type_vars[_group(handles, port)].append(var)
+        if port in handles.tokens:  # not in a damaged graph, where the input is no handle
+            type_vars[_group(handles, port)].append(var)
     if not type_vars:
         return []
     blocked: dict[int, str] = {}

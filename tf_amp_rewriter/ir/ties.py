@@ -36,11 +36,24 @@ def ties(program: ir.Program) -> Iterator[Pair]:
             yield from _face_ties(program.scopes[left], program.scopes[right])
 
 
+def carried_arguments(program: ir.Program) -> Iterator[tuple[int, int]]:
+    """Yields (scope, argument) of what functional loops carry, in body and condition, all types."""
+    for scope in program.scopes:
+        for callees in scope.calls.values():
+            for callee in callees:
+                if callee.is_loop and callee.gives_results:
+                    body = program.scopes[callee.scope]
+                    for argument, result in enumerate(body.results):
+                        if _way(body, result, argument) is None:
+                            yield from ((other.scope, argument) for other in callees)
+
+
 def carried(program: ir.Program) -> Iterator[int]:
     """Yields a type variable of each float32 value that a loop carries from step to step."""
-    for body, argument, result in _loop_values(program):
-        if _way(body, result, argument) is None:
-            yield body.nodes[argument].out_vars[0]
+    for index, argument in carried_arguments(program):
+        var = program.scopes[index].nodes[argument].out_vars[0]
+        if var != ir.NO_VAR:
+            yield var
     for scope in program.scopes:
         for ring in _rings(program, scope):
             yield ring[0]

@@ -75,9 +75,8 @@ def apply(flow: Flow, decisions: Decisions, low: LowPrecision, device: str) -> E
 
     for index in _low_scopes_with_gradients(program, is_low):
         scope = program.scopes[index]
-        registered = program.graphs[scope.graph].graph_def.library.registered_gradients
-        types = {gradient.registered_op_type.encode() for gradient in registered}
-        gradients.sever(_nodes(scope, graph_defs), types)
+        library = program.graphs[scope.graph].graph_def.library
+        gradients.sever(_nodes(scope, graph_defs), library)
     now_low = [v for v in flow.variables if is_low[v.type_vars[0]]]
     for variable in now_low:
         for scope_index, argument in variable.handle_args:

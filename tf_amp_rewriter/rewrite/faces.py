@@ -38,12 +38,11 @@ from tensorflow.core.framework import attr_value_pb2, function_pb2, graph_pb2, n
 from tf_amp_rewriter.ir import outsiders, reach
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import calls as table
-from tf_amp_rewriter.rewrite import names
+from tf_amp_rewriter.rewrite import gradients, names
 
 _SUFFIX: Final = "__amp"
 # What ties a function to others by their names: they would not fit the copy.
 _TIES_TO_OTHERS: Final = ("forward_function_name", "backward_function_name")
-_GRADIENT: Final = "_gradient_op_type"
 
 
 def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.GraphSource:
@@ -88,7 +87,8 @@ def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.Gra
             copy.CopyFrom(function)
             _rename(copy, inner[name])
             _redirect(copy.node_def, inner)
-            _untie_gradients(copy)
+            # the gradient is of the original, and takes float32
+            gradients.sever(copy.node_def, source.graph_def.library)
     behind = {inner_name: name for name, inner_name in inner.items()}
     return dataclasses.replace(source, graph_def=graph_def, inner={**source.inner, **behind})
 
@@ -191,14 +191,3 @@ def _rename(function: function_pb2.FunctionDef, name: str) -> None:
             del function.attr[attr]
     if outsiders.IMPLEMENTS in function.attr:  # the copies are alternatives of each other alone
         function.attr[outsiders.IMPLEMENTS].s += _SUFFIX.encode()
-
-
-def _untie_gradients(function: function_pb2.FunctionDef) -> None:
-    """Gives the ops with a gradient of the model's own another name for it, which nobody registers.
-
-    That gradient takes float32: when the model is saved again, TensorFlow would trace it for the
-    copy, and take that for the original, too. Source: tensorflow/python/saved_model/save.py.
-    """
-    for node in function.node_def:
-        if _GRADIENT in node.attr and node.op not in table.CALLS:
-            node.attr[_GRADIENT].s += _SUFFIX.encode()

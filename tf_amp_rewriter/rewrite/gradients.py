@@ -10,10 +10,10 @@ Source: tensorflow/python/saved_model/{save,function_deserialization}.py of Tens
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Final
 
-from tensorflow.core.framework import node_def_pb2
+from tensorflow.core.framework import function_pb2, node_def_pb2
 
 from tf_amp_rewriter.ops import calls as table
 
@@ -21,8 +21,9 @@ _ATTR: Final = "_gradient_op_type"
 _MARK: Final = b" (a float32 gradient of what is low now: train the original model)"
 
 
-def sever(nodes: Iterable[node_def_pb2.NodeDef], registered: Collection[bytes]) -> None:
-    """Renames, in place, the gradients of `nodes` that the library registers."""
+def sever(nodes: Iterable[node_def_pb2.NodeDef], library: function_pb2.FunctionDefLibrary) -> None:
+    """Renames, in place, the gradients of `nodes` that `library` registers."""
+    registered = {g.registered_op_type.encode() for g in library.registered_gradients}
     for node in nodes:
         # calls name the gradient of their function in the same way: that is made anew when loaded
         if node.op not in table.CALLS and _ATTR in node.attr and node.attr[_ATTR].s in registered:

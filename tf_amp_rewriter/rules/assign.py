@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from tf_amp_rewriter import dtypes
-from tf_amp_rewriter.ir import constants, shapes
+from tf_amp_rewriter.ir import constants, shapes, ties
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
 from tf_amp_rewriter.ops import calls, categories, handles, kernels
@@ -79,6 +79,7 @@ class _Assigner:
         self.low = options.low
         self.variable_misfit = variable_misfit
         self.wishes = _wishes(options)
+        self.carried = frozenset(ties.carried_arguments(flow.program))
         self.table_misfit = origins.misfit_of_tables(flow.program, options.low)
         self.keep = [re.compile(pattern) for pattern in options.keep_float32]
 
@@ -199,7 +200,9 @@ class _Assigner:
             Role.CAST_UP,
             Kind.CLEAR,
             eligible=True,
-            taints=self.low == dtypes.HALF and is_integer and origins.is_count(scope, node),
+            taints=self.low == dtypes.HALF
+            and is_integer
+            and origins.is_count(scope, place.scope, node, self.carried),
             only_if_wanted=True,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -10,7 +11,7 @@ from tensorflow.python.framework import tensor_util
 
 from tf_amp_rewriter import dtypes
 from tf_amp_rewriter.dtypes import LowPrecision
-from tf_amp_rewriter.ir import constants, outsiders, reach
+from tf_amp_rewriter.ir import constants, outsiders, reach, shapes
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.ops.attrs import attr_of
@@ -90,15 +91,38 @@ def _constant_of(program: ir.Program, scope: ir.Scope, place: tuple[int, int]) -
     return node if node.op == handles.CONSTANT else None
 
 
-def is_count(scope: ir.Scope, cast: ir.Node) -> bool:
-    """Returns whether the integers that `cast` reads are made of sizes or positions."""
-    stack, seen = [cast.inputs[0][0]], {cast.inputs[0][0]}
+def is_count(
+    scope: ir.Scope, scope_index: int, cast: ir.Node, carried: Collection[tuple[int, int]]
+) -> bool:
+    """Returns whether the integers that `cast` reads are made of sizes, positions or counters.
+
+    A scalar that is not constant counts as one: masks and pixels have dimensions.
+
+    Args:
+        scope: the scope of `cast`.
+        scope_index: its index.
+        cast: a Cast of integers.
+        carried: (scope, argument) of what loops carry from step to step.
+    """
+    producer = reach.origin(scope, *cast.inputs[0])[0]
+    if _is_scalar(scope, cast) and scope.nodes[producer].op != handles.CONSTANT:
+        return True
+    stack, seen = [producer], {producer}
     while stack and len(seen) < MAX_COUNT_STEPS:
-        node = scope.nodes[stack.pop()]
-        if node.op in COUNTS:
+        index = stack.pop()
+        node = scope.nodes[index]
+        if node.op in COUNTS or node.op in handles.BACK_EDGES or (scope_index, index) in carried:
             return True
         for (producer, _), dtype in zip(node.inputs, node.in_types, strict=True):
             if producer not in seen and dtype in (dtypes.DT_INT32, dtypes.DT_INT64):
                 seen.add(producer)
                 stack.append(producer)
     return False
+
+
+def _is_scalar(scope: ir.Scope, cast: ir.Node) -> bool:
+    if cast.proto is not None and "_output_shapes" in cast.proto.attr:
+        stated = cast.proto.attr["_output_shapes"].list.shape
+        if stated and not stated[0].unknown_rank:
+            return not stated[0].dim
+    return shapes.input_shapes(scope, cast)[0] == ()
