@@ -226,6 +226,51 @@ def test_restored_functions_take_and_give_float32_and_keep_their_effects(
     pair.assert_close(gradients, {"x": tape.gradient(y, x).numpy()})
 
 
+@tf.custom_gradient
+def clipped(x: tf.Tensor) -> Any:
+    """Relu, with a gradient that Relu does not have."""
+    return tf.nn.relu(x), lambda dy: 3.0 * dy
+
+
+class Bound(tf.Module):
+    """Functions with captured constants, and one with a gradient of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = tf.constant(normal(41, 8, 8))
+        self.offset = tf.constant(normal(42, 8))
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 8), tf.float32, name="x")])
+    def bend(self, x: tf.Tensor) -> tf.Tensor:
+        return clipped(x) + self.offset
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 8), tf.float32, name="x")])
+    def serve(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"y": tf.matmul(self.bend(tf.matmul(x, self.weight)), self.weight)}
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+def test_originals_keep_their_gradients_and_captured_constants(dtype: str, tmp_path: Path) -> None:
+    module = Bound()
+    source = tmp_path / "model"
+    tf.saved_model.save(module, str(source), signatures=module.serve)
+    x = normal(43, 6, 8)
+
+    pair = rewritten(source, dtype, {SERVING: {"x": x}})
+
+    check_everywhere(pair)  # saves `_again`, too
+    # what `serve` gives the constants to is no face: it is not copied for them
+    assert [n.partition("_")[0] for n in inner_functions(pair.graph_def)] == ["bend"]
+    again = pair.path.parent / f"{pair.path.name}_again"
+    for path in (pair.path, again):
+        loaded = tf.saved_model.load(str(path))
+        np.testing.assert_array_equal(module.bend(x), loaded.bend(x))
+        with tf.GradientTape() as tape:
+            variable = tf.Variable(x)
+            y = tf.reduce_sum(loaded.bend(variable))
+        np.testing.assert_array_equal(np.full_like(x, 3.0), tape.gradient(y, variable))
+
+
 # --- Keras 2, loaded and saved again -------------------------------------------------------------
 
 
@@ -288,12 +333,14 @@ def test_a_tower_of_layers_runs_two_casts_and_its_layers_can_be_called(
     check_everywhere(pair)
     assert len(casts_on_the_way(pair.path)) == 2
     modules = [tf.saved_model.load(str(path)) for path in (pair.source, pair.path, once_more)]
-    wanted, *others = [calls_of_layers(module.inner, original.inputs["image"]) for module in modules]
+    wanted, *others = [
+        calls_of_layers(module.inner, original.inputs["image"]) for module in modules
+    ]
     assert len(wanted) == 9
     for got in others:
         pair.assert_close(wanted, got)
         # behind a float32 face, and without a contraction, all is float32
-        for name in ("re_lu", "add", "max_pooling2d", "global_max_pooling2d"):
+        for name in ("relu", "add", "pooling", "global pooling"):
             np.testing.assert_array_equal(wanted[name], got[name], err_msg=name)
 
 
@@ -306,24 +353,22 @@ def casts_on_the_way(path: Path) -> list[str]:
 
 
 def calls_of_layers(model: Any, image: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Calls the first layer of each kind from Python, with float32."""
+    """Calls a layer of each kind from Python, with float32; a restored layer has only a number."""
     random = np.random.default_rng(31)
-    narrow, wide = (random.normal(0, 1, (2, 8, 8, n)).astype(np.float32) for n in (32, 64))
-    inputs = {
-        "conv2d": image,
-        "batch_normalization": narrow,
-        "re_lu": narrow,
-        "conv2d_1": narrow,
-        "add": [narrow, narrow[::-1]],
-        "max_pooling2d": narrow,
-        "conv2d_3": narrow,
-        "global_max_pooling2d": wide,
-        "scores": wide[:, 0, 0, :],
+    shapes = ((2, 32, 32, 32), (2, 16, 16, 32), (2, 16, 16, 64))
+    narrow, pooled, wide = (random.normal(0, 1, shape).astype(np.float32) for shape in shapes)
+    layers = {
+        "convolution": (1, image),
+        "normalization": (2, narrow),
+        "relu": (3, narrow),
+        "inner convolution": (4, narrow),
+        "add": (10, [narrow, narrow[::-1]]),
+        "pooling": (11, narrow),
+        "convolution with relu": (12, pooled),
+        "global pooling": (13, wide),
+        "dense": (14, wide[:, 0, 0, :]),
     }
-    layers = {layer.name: layer for layer in model.layers} if hasattr(model, "layers") else {}
-    if not layers:
-        layers = {n: getattr(model, n) for n in inputs}
     return {
-        name: layers[name](tf.nest.map_structure(tf.constant, value)).numpy()
-        for name, value in inputs.items()
+        name: getattr(model, f"layer-{number}")(tf.nest.map_structure(tf.constant, value)).numpy()
+        for name, (number, value) in layers.items()
     }

@@ -161,7 +161,7 @@ def _touched(
     found: dict[int, None] = {}
     passed_on: dict[int, list[int]] = {}  # caller -> those that it hands on to
     for index in sorted(faces.serving(program)):
-        for callee, end in _ends(program.scopes[index]):
+        for callee, end in _ends(program, program.scopes[index]):
             if callee in whole or not matters(end):
                 continue
             if end.node.op in (ir.ARG, ir.RETVAL) and not end.of_loop:
@@ -177,13 +177,17 @@ def _touched(
     return queue
 
 
-def _ends(scope: ir.Scope) -> Iterator[tuple[int, _End]]:
-    """Yields (function, end) for all float32 values of the calls in `scope`."""
+def _ends(program: ir.Program, scope: ir.Scope) -> Iterator[tuple[int, _End]]:
+    """Yields (function, end) for all float32 values of the calls in `scope`.
+
+    Not for what the loader binds to a constant when outsiders call: it need not be float32 there.
+    """
     readers: Mapping[tuple[int, int], Sequence[tuple[int, int]]] | None = None
     for index, callees in scope.calls.items():
         node = scope.nodes[index]
         for callee in callees:
-            for var, end, end_var in _givers(scope, node, callee.first_input):
+            bound = _bound_inputs(program, callee)
+            for var, end, end_var in _givers(scope, node, callee.first_input, bound):
                 yield callee.scope, _End(scope, var, end, end_var, callee.is_loop)
             if callee.gives_results:
                 readers = readers or reach.consumers_of(scope)
@@ -191,9 +195,19 @@ def _ends(scope: ir.Scope) -> Iterator[tuple[int, _End]]:
                     yield callee.scope, _End(scope, var, end, end_var, callee.is_loop)
 
 
-def _givers(scope: ir.Scope, node: ir.Node, first_input: int) -> Iterator[tuple[int, ir.Node, int]]:
-    for var, place in list(zip(node.in_vars, node.inputs, strict=True))[first_input:]:
-        if var != ir.NO_VAR:
+def _bound_inputs(program: ir.Program, callee: ir.Callee) -> Collection[int]:
+    scope = program.scopes[callee.scope]
+    original = program.scopes[program.function_scopes[scope.graph][scope.face or scope.name]]
+    arguments = outsiders.captured_arguments(program, original)
+    return [callee.first_input + argument for argument in arguments]
+
+
+def _givers(
+    scope: ir.Scope, node: ir.Node, first_input: int, but: Collection[int]
+) -> Iterator[tuple[int, ir.Node, int]]:
+    for position in range(first_input, len(node.inputs)):
+        var, place = node.in_vars[position], node.inputs[position]
+        if var != ir.NO_VAR and position not in but:
             producer, port = reach.origin(scope, *place)
             end = scope.nodes[producer]
             port = port if end.known else 0
