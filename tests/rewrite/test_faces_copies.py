@@ -12,10 +12,9 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 import tf_amp_rewriter
 from tests import graph_text, loaders
-from tests.checks import assert_same_text
+from tests.checks import BOTH, assert_same_text
 from tests.conftest import GetModel
-from tests.rewrite.test_faces import (
-    BOTH,
+from tests.rewrite.seen_functions import (
     TWICE,
     check_faces,
     check_whole,

@@ -288,7 +288,9 @@ def test_a_tower_of_layers_runs_two_casts_and_its_layers_can_be_called(
     check_everywhere(pair)
     assert len(casts_on_the_way(pair.path)) == 2
     modules = [tf.saved_model.load(str(path)) for path in (pair.source, pair.path, once_more)]
-    wanted, *others = [calls_of_layers(module.inner, original.inputs["image"]) for module in modules]
+    wanted, *others = [
+        calls_of_layers(module.inner, original.inputs["image"]) for module in modules
+    ]
     assert len(wanted) == 9
     for got in others:
         pair.assert_close(wanted, got)
