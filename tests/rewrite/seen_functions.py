@@ -14,11 +14,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 import tf_amp_rewriter
 from tests import bounds, graph_text, loaders
 from tests.checks import BOTH, assert_same_text
+from tests.models_keras import SERVING
 from tests.rewritten import meta_graphs_of
 from tf_amp_rewriter import dtypes
 from tf_amp_rewriter.ir import text as ir_text
-
-SERVING = "serving_default"
 
 
 def saved_model(
