@@ -14,7 +14,7 @@ import sys
 from types import TracebackType
 from typing import BinaryIO
 
-from tensorflow.core.framework import graph_pb2
+from tensorflow.core.framework import graph_pb2, types_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, rewriter_config_pb2
 
 PREFIX = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_"
@@ -64,6 +64,11 @@ class Oracle:
         meta_graph.collection_def["train_op"].node_list.value.extend(outputs)
         _send(self._to, meta_graph.SerializeToString())
         return graph_pb2.GraphDef.FromString(_receive(self._from))
+
+
+def low_nodes(graph: graph_pb2.GraphDef) -> frozenset[str]:
+    """Returns the names of the nodes whose `T` is half."""
+    return frozenset(node.name for node in graph.node if node.attr["T"].type == types_pb2.DT_HALF)
 
 
 def _send(stream: BinaryIO, content: bytes) -> None:

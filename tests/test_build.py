@@ -7,6 +7,7 @@ import dataclasses
 import email.message
 import email.parser
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -67,12 +68,12 @@ OWNER = {
 }
 
 
-def imported_modules(path: pathlib.Path) -> Iterator[str]:
-    """Gives the dotted names of the package's modules that a file imports, wherever in it."""
+def imported_modules(path: pathlib.Path, package: str = PACKAGE) -> Iterator[str]:
+    """Gives the dotted names of a package's modules that a file imports, wherever in it."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith(PACKAGE))
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
+            yield from (alias.name for alias in node.names if alias.name.startswith(package))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(package):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
@@ -112,6 +113,18 @@ def test_every_helper_of_the_tests_is_in_their_library() -> None:
     assert list(support.srcs) == sorted(
         set(glob(["tests/**/*.py"])) - set(glob(["tests/**/test_*.py"]))
     )
+
+
+def test_no_file_imports_a_test_file() -> None:
+    """Its target does not hold them: what tests share stands in files of another name."""
+    found = [
+        f"{path}: {module}"
+        for path in glob(["tests/**/*.py", "tools/*.py"])
+        for module in imported_modules(ROOT / path, "tests")
+        if re.search(r"\.test_", module)
+    ]
+
+    assert found == []
 
 
 def test_no_name_is_there_twice() -> None:

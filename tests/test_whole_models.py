@@ -48,7 +48,6 @@ SMALL = (
     "keras_masked",
     "lstm_5",
     "lstm_500",
-    "tf_keras_rnn",
     "tf_keras_plain",
     "resaved_rnn",
     "map_fn",
@@ -61,8 +60,8 @@ SMALL = (
     "tf1_lstm_by_hand",
     "tf1_nested_loops",
 )
-# Of so many functions that TensorFlow takes seconds to load it.
-SLOW = ("tf_keras_saved_rnn",)
+# TensorFlow takes seconds to load or to start them.
+SLOW = ("tf_keras_rnn", "tf_keras_saved_rnn")
 FROZEN = (
     "frozen_loop",
     "frozen_cnn",
@@ -211,7 +210,9 @@ def carried_files(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["resnet50", *SMALL, "custom_op", *CORPUS_SAVED, *GRAPHS])
+@pytest.mark.parametrize(
+    "name", ["resnet50", *SMALL, "tf_keras_rnn", "custom_op", *CORPUS_SAVED, *GRAPHS]
+)
 def test_a_second_rewrite_changes_nothing(
     name: str, dtype: str, rewrite: Rewrite, tmp_path: Path
 ) -> None:
@@ -223,7 +224,9 @@ def test_a_second_rewrite_changes_nothing(
     assert contents(once) == contents(twice)
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v3_small", *SMALL, "custom_op", *GRAPHS])
+@pytest.mark.parametrize(
+    "name", ["mobilenet_v3_small", *SMALL, "tf_keras_rnn", "custom_op", *GRAPHS]
+)
 def test_the_same_input_gives_the_same_bytes(name: str, rewrite: Rewrite, tmp_path: Path) -> None:
     rewritten = rewrite(name, "half")
 

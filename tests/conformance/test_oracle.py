@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import hypothesis
 from hypothesis import strategies
-from tensorflow.core.framework import graph_pb2, types_pb2
+from tensorflow.core.framework import graph_pb2
 
 import tf_amp_rewriter
 from tests import checks, graph_text, oracle
@@ -149,10 +149,6 @@ def graphs(draw: strategies.DrawFn) -> str:
     return text + "\n".join(f"out_{name} = Identity({name})" for name in ends)
 
 
-def low_nodes(graph: graph_pb2.GraphDef) -> frozenset[str]:
-    return frozenset(node.name for node in graph.node if node.attr["T"].type == types_pb2.DT_HALF)
-
-
 def differing(
     graph: graph_pb2.GraphDef, ours: frozenset[str], theirs: frozenset[str]
 ) -> Iterator[Node]:
@@ -191,8 +187,8 @@ def test_we_differ_from_grappler_only_where_a_written_rule_says_why(
         outputs = checks.sinks(graph)
         options = tf_amp_rewriter.Options(dtype="half", device="gpu", outputs=outputs)
         result = tf_amp_rewriter.rewrite_graph_def(graph, options).graph_def
-        ours = low_nodes(result)
-        theirs = low_nodes(grappler.rewrite(graph, outputs))
+        ours = oracle.low_nodes(result)
+        theirs = oracle.low_nodes(grappler.rewrite(graph, outputs))
         met["contractions"] += len([n for n in graph.node if n.op == "MatMul" and n.name in ours])
 
         for node in differing(graph, ours, theirs):

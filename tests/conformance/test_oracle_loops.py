@@ -13,8 +13,7 @@ from tensorflow.core.framework import graph_pb2
 
 import tf_amp_rewriter
 from tests import graph_text, oracle
-from tests.conformance.test_grappler_loops import ring
-from tests.conformance.test_oracle import low_nodes
+from tests.conformance.rings import ring
 from tf_amp_rewriter.ir import text as ir_text
 
 RING = ("enter", "merge", "switch", "next", "exit")
@@ -86,8 +85,10 @@ def test_every_precision_that_differs_from_grapplers_follows_from_our_rules(
         options = tf_amp_rewriter.Options(dtype="half", device="gpu", outputs=("fetch",))
         rewritten = tf_amp_rewriter.rewrite_graph_def(graph, options).graph_def
         assert rewritten is not None
-        ours = low_nodes(rewritten) & {node.name for node in graph.node if node.op != "Const"}
-        theirs = low_nodes(grappler.rewrite(graph, ("fetch",)))
+        ours = oracle.low_nodes(rewritten) & {
+            node.name for node in graph.node if node.op != "Const"
+        }
+        theirs = oracle.low_nodes(grappler.rewrite(graph, ("fetch",)))
         result = Result(graph, ours)
         where = f"{before}/{body}/{after}: {{}}\n{ir_text.graph_text(rewritten)}"
         for name in sorted(result.ops):

@@ -7,8 +7,8 @@ import pytest
 
 from tests import checks, graph_text
 from tests.property import program_bounds
+from tests.property.answers import compare_answers
 from tests.property.programs import Example
-from tests.property.test_programs import compare_answers
 
 LOOP = """
     x: f32[4,4] = Placeholder

@@ -12,10 +12,9 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 import tf_amp_rewriter
 from tests import graph_text, loaders
-from tests.checks import assert_same_text
+from tests.checks import BOTH, assert_same_text
 from tests.conftest import GetModel
-from tests.rewrite.test_faces import (
-    BOTH,
+from tests.rewrite.seen_functions import (
     TWICE,
     check_faces,
     check_whole,
@@ -471,7 +470,7 @@ def named_in(nodes: Iterable[node_def_pb2.NodeDef]) -> list[str]:
     return [function.name for function in functions]
 
 
-@pytest.mark.parametrize("name", ["tf_keras", "resaved_tower", "resaved_rnn", "tf_keras_plain"])
+@pytest.mark.parametrize("name", ["tf_keras", "resaved_tower", "resaved_rnn", "tf_keras_saved_rnn"])
 def test_every_function_can_be_reached(name: str, model: GetModel, tmp_path: Path) -> None:
     original = model(name)
     again = tmp_path / "again"

@@ -12,12 +12,15 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 from tensorflow.core.framework import graph_pb2
-from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.framework import convert_to_constants
 
 import tf_amp_rewriter
 from tests import bounds, loaders
+from tests.checks import BOTH
 from tests.conftest import GetModel
+from tests.models_keras import SERVING
+from tests.models_loops import weight_values
+from tests.rewritten import files_of, meta_graphs_of
 from tf_amp_rewriter import dtypes
 
 pytestmark = [
@@ -26,14 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning:keras"),
 ]
 
-BOTH = ("half", "bfloat16")
-SERVING = "serving_default"
 Arrays = Mapping[str, NDArray[Any]]
-
-
-def normal(seed: int, *shape: int) -> NDArray[np.float32]:
-    values = np.random.default_rng(seed).normal(0, 1, shape) * shape[0] ** -0.5
-    return values.astype(np.float32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,18 +50,13 @@ class Pair:
 
     @property
     def graph_def(self) -> graph_pb2.GraphDef:
-        return graph_of(self.path)
+        (meta_graph,) = meta_graphs_of(self.path)
+        return meta_graph.graph_def
 
     def assert_close(self, wanted: Arrays, got: Arrays) -> None:
         steps = bounds.longest_low_path(self.graph_def)
         low = dtypes.LOW_PRECISIONS[self.dtype]
         bounds.assert_close_to_original(wanted, got, low, steps)
-
-
-def graph_of(directory: Path) -> graph_pb2.GraphDef:
-    content = (directory / "saved_model.pb").read_bytes()
-    (meta_graph,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
-    return meta_graph.graph_def
 
 
 def inner_functions(graph: graph_pb2.GraphDef) -> set[str]:
@@ -89,7 +80,7 @@ def check_everywhere(pair: Pair) -> None:
     twice = pair.path.parent / f"{pair.path.name}_twice"
     options = tf_amp_rewriter.Options(dtype=pair.dtype)
     assert tf_amp_rewriter.rewrite_saved_model(pair.path, twice, options).lowered_nothing
-    assert contents(pair.path) == contents(twice)
+    assert files_of(pair.path) == files_of(twice)
 
     again = pair.path.parent / f"{pair.path.name}_again"
     loaders.resave(pair.path, again)
@@ -97,11 +88,6 @@ def check_everywhere(pair: Pair) -> None:
         wanted = loaders.run_tf2(pair.path, signature, inputs)
         for name, value in loaders.run_tf2(again, signature, inputs).items():
             np.testing.assert_array_equal(wanted[name], value, err_msg=name)
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
-    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
 # --- modules -------------------------------------------------------------------------------------
@@ -112,7 +98,7 @@ class OneBody(tf.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight = tf.Variable(normal(1, 8, 8), name="weight")
+        self.weight = tf.Variable(weight_values(1, 8, 8), name="weight")
 
     @tf.function(input_signature=[tf.TensorSpec((None, 8), tf.float32, name="x")])
     def body(self, x: tf.Tensor) -> tf.Tensor:
@@ -132,7 +118,7 @@ def test_one_body_with_two_callers_keeps_its_float32_face(dtype: str, tmp_path: 
     module = OneBody()
     source = tmp_path / "model"
     tf.saved_model.save(module, str(source), signatures={"a": module.a, "b": module.b})
-    x = normal(2, 5, 8)
+    x = weight_values(2, 5, 8)
 
     pair = rewritten(source, dtype, {"a": {"x": x}, "b": {"x": x}})
 
@@ -147,7 +133,7 @@ class Nest(tf.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.weights = [tf.Variable(normal(10 + i, 8, 8), name=f"w{i}") for i in range(5)]
+        self.weights = [tf.Variable(weight_values(10 + i, 8, 8), name=f"w{i}") for i in range(5)]
         self.calls = tf.Variable(0, dtype=tf.int64, name="calls")
 
     @tf.function(input_signature=[tf.TensorSpec((None, 8), tf.float32, name="x")])
@@ -180,7 +166,7 @@ def test_a_nest_of_functions_has_casts_at_its_ends_alone(dtype: str, tmp_path: P
     module = Nest()
     source = tmp_path / "model"
     tf.saved_model.save(module, str(source), signatures=module.serve)
-    x = normal(3, 6, 8)
+    x = weight_values(3, 6, 8)
 
     pair = rewritten(source, dtype, {SERVING: {"x": x}})
 
@@ -200,7 +186,7 @@ def test_restored_functions_take_and_give_float32_and_keep_their_effects(
     module = Nest()
     source = tmp_path / "model"
     tf.saved_model.save(module, str(source), signatures=module.serve)
-    x, text = tf.constant(normal(3, 6, 8)), tf.constant(["b", "c"])
+    x, text = tf.constant(weight_values(3, 6, 8)), tf.constant(["b", "c"])
     pair = rewritten(source, dtype, {})
 
     original, loaded = (tf.saved_model.load(str(path)) for path in (source, pair.path))
@@ -281,7 +267,7 @@ def wrap(model: Any) -> tf.Module:
         def __init__(self) -> None:
             super().__init__()
             self.model = model
-            self.weight = tf.Variable(normal(20, 5, 4), name="weight")
+            self.weight = tf.Variable(weight_values(20, 5, 4), name="weight")
 
         @tf.function(input_signature=[tf.TensorSpec((None, 16, 16, 3), tf.float32, name="image")])
         def serve(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
