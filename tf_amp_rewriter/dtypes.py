@@ -37,6 +37,11 @@ MAX_SCALAR_CHANGE: Final = 0.01
 # A tensor loses its small values when rounding moves it by more than this share of its norm.
 MAX_NORM_LOSS: Final = 0.01
 
+_HALF_BLOCK: Final = 1 << 15  # values: all that is worked out of them fits into the CPU's cache
+_HALF_NORMAL: Final = np.float32(2.0**-14)  # the smallest that has all its bits
+_DROPPED_BITS: Final = np.uint32(13)
+_HALF_OFFSET: Final = np.uint32((112 << 23) - 0xFFF)
+
 
 @dataclasses.dataclass(frozen=True)
 class LowPrecision:
@@ -69,8 +74,44 @@ LOW_PRECISIONS: Final = {low.name: low for low in (HALF, BFLOAT16)}
 
 def round_to(values: NDArray[np.float32], low: LowPrecision) -> NDArray[np.generic]:
     """Returns `values` rounded to nearest even in `low`; what overflows becomes infinite."""
+    if low == HALF and values.ndim == 1 and values.size >= _HALF_BLOCK:
+        return _halves(values)
+    return _cast(values, low)
+
+
+def _cast(values: NDArray[np.float32], low: LowPrecision) -> NDArray[np.generic]:
     with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(low.numpy)
+
+
+def _halves(values: NDArray[np.float32]) -> NDArray[np.generic]:
+    """Returns what `_cast` does, bit by bit; NumPy takes twice as long for weights.
+
+    In the bits of a normal half are those of the float32, less 13 of its significand and with 112
+    less in its exponent. Adding half of the last bit that stays, less one if that bit is even,
+    rounds to nearest even; it may carry into the exponent.
+    """
+    result = np.empty(values.size, np.float16)
+    for start in range(0, values.size, _HALF_BLOCK):
+        block = values[start : start + _HALF_BLOCK]
+        target = result[start : start + _HALF_BLOCK]
+        magnitudes = np.abs(block)
+        small = np.flatnonzero(magnitudes < _HALF_NORMAL)
+        if small.size > block.size // 8 or not magnitudes.max() <= HALF.max:  # also a NaN
+            target[:] = _cast(block, HALF)
+            continue
+        bits = block.view(np.uint32)
+        rounded = bits >> _DROPPED_BITS
+        rounded &= np.uint32(1)
+        rounded += bits
+        rounded -= _HALF_OFFSET
+        signs = np.right_shift(bits, np.uint32(16), out=magnitudes.view(np.uint32))
+        signs &= np.uint32(0x8000)
+        rounded >>= _DROPPED_BITS
+        rounded |= signs
+        target.view(np.uint16)[:] = rounded  # cuts the sign of the float32 off
+        target[small] = _cast(block[small], HALF)
+    return result
 
 
 def misfit(values: NDArray[np.float32], low: LowPrecision) -> str:
