@@ -223,8 +223,8 @@ class Bound(tf.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight = tf.constant(normal(41, 8, 8))
-        self.offset = tf.constant(normal(42, 8))
+        self.weight = tf.constant(weight_values(41, 8, 8))
+        self.offset = tf.constant(weight_values(42, 8))
 
     @tf.function(input_signature=[tf.TensorSpec((None, 8), tf.float32, name="x")])
     def bend(self, x: tf.Tensor) -> tf.Tensor:
@@ -240,7 +240,7 @@ def test_originals_keep_their_gradients_and_captured_constants(dtype: str, tmp_p
     module = Bound()
     source = tmp_path / "model"
     tf.saved_model.save(module, str(source), signatures=module.serve)
-    x = normal(43, 6, 8)
+    x = weight_values(43, 6, 8)
 
     pair = rewritten(source, dtype, {SERVING: {"x": x}})
 
