@@ -304,3 +304,23 @@ def test_a_nest_of_two_thousand_functions_is_no_recursion() -> None:
 
     assert report.graph_def is not None
     assert len(report.graph_def.library.function) == 2000
+
+
+def test_what_tensorflow_refuses_is_said_on_one_line_with_the_models_names() -> None:
+    graph = graph_text.parse(
+        """
+        x: f32[4,4] = Placeholder
+        product = MatMul(x, x)
+        out = Identity(product)
+        """,
+        "half",
+    )
+    next(node for node in graph.node if node.name == "product").attr["transpose_a"].s = b"\xff"
+    options = tf_amp_rewriter.Options(outputs=("out",))
+    with pytest.raises(errors.InputError) as caught:
+        tf_amp_rewriter.rewrite_graph_def(graph, options)
+    assert str(caught.value).splitlines() == [
+        "the graph is not valid: TensorFlow does not import the main graph: AttrValue had value "
+        "with type 'string' when 'bool' expected for attr 'transpose_a' ; NodeDef: `product`",
+        "hint: the model is damaged, or was made by another version of TensorFlow: export it again",
+    ]

@@ -6,6 +6,7 @@ they run, are checked here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
@@ -20,6 +21,8 @@ from tf_amp_rewriter.ops import calls as call_table
 from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.ops.attrs import attr_of
 
+# The name of a node in a graph to import, as TensorFlow's messages quote it; see `_importable`.
+_IMPORTED_NAME: Final = re.compile(r"(?:\{\{node )?'?\bn(\d+)(?:_\d+)?\b'?(?:\}\})?")
 # A constant that shapes are inferred from is smaller, in its proto and when TensorFlow fills it.
 _LARGE_BYTES: Final = 4096
 _LARGE_VALUES: Final = 4096
@@ -79,10 +82,20 @@ def _import_problem(program: ir.Program, scope: ir.Scope) -> str:
                 c_graph, serialized, options.options
             )
         except errors_impl.OpError as error:
-            return str(error.message)
+            return _in_our_words(scope, str(error.message))
         except ValueError as error:
-            return str(error)
+            return _in_our_words(scope, str(error))
     return ""
+
+
+def _in_our_words(scope: ir.Scope, message: str) -> str:
+    """Returns what TensorFlow says of an import on one line, with the model's names of nodes."""
+
+    def name_of(found: re.Match[str]) -> str:
+        index = int(found[1])
+        return f"`{scope.nodes[index].name}`" if index < len(scope.nodes) else found[0]
+
+    return _IMPORTED_NAME.sub(name_of, " ".join(message.partition("; Op<")[0].split()))
 
 
 def _importable(program: ir.Program, scope: ir.Scope) -> graph_pb2.GraphDef:
