@@ -648,3 +648,54 @@ def test_a_series_in_a_loop_of_v1_stays_float32(update: str, trips: int) -> None
     text = text.replace("BODY", constants + update)
     ones = {"x": np.ones((4, 8), np.float32)}  # what enters is exactly 1
     check_precision(text, feeds=ones, outputs=("out", "trips"), exact=("out", "trips"), steps=trips)
+
+
+FIXED_POINT = """
+    x: f32[4,4] = Placeholder
+    w: f32[4,4] = Const([[0,0.5,0,0],[0.25,0,0.25,0],[0,0.5,0,0.25],[0.25,0,0.5,0]])
+    zero = Const(0)
+    far = Const(1.0)
+    first = MatMul(x, w)                                          # low ALLOW
+    loop: i32, f32, f32 = While([zero, first, far], cond=@c, body=@b)
+    out = Identity(loop:1)
+    count = Identity(loop:0)
+
+    @c(i: i32, s: f32, d: f32) -> (go=go)
+      eps = Const(1e-6)
+      go = Greater(d, eps)                                        # f32 KEEP
+
+    @b(i: i32, s: f32, d: f32) -> (i1=i1, s1=moved, d1=far)
+      one = Const(1)
+      w: f32[4,4] = Const([[0,0.5,0,0],[0.25,0,0.25,0],[0,0.5,0,0.25],[0.25,0,0.5,0]])
+      half = Const(0.6)
+      i1 = AddV2(i, one)
+      m = MatMul(s, w)                                            # MATMUL
+      h = Tanh(m)                                                 # TANH
+      moved = Add(h, half)                                        # ADD
+      axes = Const([0, 1])
+      d2 = DIFFERENCE
+      a = Abs(d2)                                                 # f32
+      far = Max(a, axes)                                          # f32
+"""
+
+
+def test_a_loop_that_ends_when_its_value_rests_is_float32_as_a_whole() -> None:
+    """In half the value would rest too soon, or swing by a rounding for ever."""
+    text = (
+        FIXED_POINT.replace("DIFFERENCE", "Sub(moved, s)   # f32 CONTROL")
+        .replace("MATMUL", "f32 CONTROL")
+        .replace("TANH", "f32 CONTROL")
+        .replace("ADD", "f32 CONTROL")
+    )
+    check_precision(text, outputs=("out", "count"), exact=("count",), steps=20)
+
+
+def test_a_loop_that_ends_at_a_threshold_has_low_contractions() -> None:
+    text = (
+        FIXED_POINT.replace("DIFFERENCE", "Mul(h, d)")
+        .replace("MATMUL", "low ALLOW")
+        .replace("TANH", "f32 CONTROL")
+        .replace("ADD", "")
+        .replace("1e-6", "2.0")
+    )
+    check_precision(text, outputs=("out", "count"), exact=("count",), steps=1)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+from tf_amp_rewriter.dtypes import DT_BOOL
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import calls as call_table
 from tf_amp_rewriter.ops import handles
@@ -18,8 +19,25 @@ def steering(program: ir.Program) -> Iterator[int]:
     A predicate is followed back through integers and booleans, also into functions and around
     loops, to the comparisons that read float32. Linear in the number of nodes.
     """
+    branches, loops = _predicates(program)
+    return _floats_behind(program, [*branches, *loops], lambda _: True)
+
+
+def loop_tests(program: ir.Program) -> Iterator[int]:
+    """Yields the type variables of the float32 values whose comparison ends a loop.
+
+    Unlike in `steering`, only booleans are followed: not the tokens that an ArgMax chose.
+    """
+    _, loops = _predicates(program)
+    return _floats_behind(program, loops, lambda dtype: dtype == DT_BOOL)
+
+
+def _floats_behind(
+    program: ir.Program, predicates: Sequence[Port], follows: Callable[[int], bool]
+) -> Iterator[int]:
+    """Yields the float32 inputs of what predicates are made of, through the dtypes followed."""
     stack: list[Port] = []
-    for scope_index, index, position in _predicates(program):
+    for scope_index, index, position in predicates:
         node = program.scopes[scope_index].nodes[index]
         if node.in_vars[position] != ir.NO_VAR:
             yield node.in_vars[position]
@@ -41,8 +59,8 @@ def steering(program: ir.Program) -> Iterator[int]:
             yield from (var for var in node.in_vars if var != ir.NO_VAR)
             found = [
                 (scope_index, *source)
-                for source, var in zip(node.inputs, node.in_vars, strict=True)
-                if var == ir.NO_VAR
+                for source, var, dtype in zip(node.inputs, node.in_vars, node.in_types, strict=True)
+                if var == ir.NO_VAR and follows(dtype)
             ]
         for place in found:
             if place not in seen:
@@ -50,19 +68,24 @@ def steering(program: ir.Program) -> Iterator[int]:
                 stack.append(place)
 
 
-def _predicates(program: ir.Program) -> Iterator[Port]:
-    """Yields the inputs that say which branch runs, or whether a loop goes on."""
+def _predicates(program: ir.Program) -> tuple[list[Port], list[Port]]:
+    """Returns the inputs that say which branch runs, and those that say whether a loop goes on."""
+    branches: list[Port] = []
+    loops: list[Port] = []
     for scope_index, scope in enumerate(program.scopes):
         if not handles.SWITCHES.isdisjoint(scope.ops):
             for index, node in enumerate(scope.nodes):
                 if node.op in handles.SWITCHES:
-                    yield scope_index, index, 1
+                    is_loop = scope.nodes[node.inputs[1][0]].op == handles.LOOP_CONDITION
+                    (loops if is_loop else branches).append((scope_index, index, 1))
         for index, callees in scope.calls.items():
             if call_table.CALLS[scope.nodes[index].op].first_input:
-                yield scope_index, index, 0
+                branches.append((scope_index, index, 0))
             for callee in callees:
                 if not callee.gives_results:
-                    yield from ((callee.scope, r, 0) for r in program.scopes[callee.scope].results)
+                    results = program.scopes[callee.scope].results
+                    loops.extend((callee.scope, result, 0) for result in results)
+    return branches, loops
 
 
 def _callers(program: ir.Program) -> dict[tuple[int, int], list[Port]]:

@@ -33,6 +33,7 @@ class Flow:
         carried: classes of what loops carry from step to step, and of what containers hold.
         invariants: classes of what loops read at every step, unchanged.
         steering: classes of which loops and branches hang.
+        loop_tests: those of them whose comparison ends a loop.
     """
 
     program: ir.Program
@@ -47,6 +48,7 @@ class Flow:
     carried: frozenset[int]
     invariants: frozenset[int]
     steering: frozenset[int]
+    loop_tests: frozenset[int]
 
 
 def flow(program: ir.Program, links: variables.Links) -> Flow:
@@ -102,6 +104,7 @@ def flow(program: ir.Program, links: variables.Links) -> Flow:
         ),
         frozenset(class_of[var] for var in ties.invariants(program)),
         frozenset(class_of[var] for var in control.steering(program)),
+        frozenset(class_of[var] for var in control.loop_tests(program)),
     )
 
 

@@ -76,6 +76,7 @@ MERGES: Final = frozenset({"Merge", "RefMerge"})
 # Loops of control flow v1 are entered here, go back to their Merge here, and are left here.
 ENTER: Final = "Enter"
 BACK_EDGES: Final = frozenset({"NextIteration", "RefNextIteration"})
+LOOP_CONDITION: Final = "LoopCond"
 EXITS: Final = frozenset({"Exit", "RefExit"})
 # What gives the values of a hash table, and what fills it: index of the input with the values.
 TABLE_LOOKUPS: Final = frozenset({"LookupTableFind", "LookupTableFindV2"})

@@ -42,6 +42,7 @@ def assign(flow: Flow, options: Options, variable_misfit: VariableMisfit) -> lis
     rules = slices.keep_positions(flow, rules)
     rules = slices.keep_control(flow, rules)
     rules = loops.keep_sums(flow, ops, rules, options.low)
+    rules = loops.keep_fixed_points(flow, ops, rules)
     rules = slices.keep_log_magnitudes(flow, ops, rules)
     rules = slices.keep_singular_probabilities(flow, ops, rules)
     rules = slices.keep_small_divisors(flow, ops, rules, options.low)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from tf_amp_rewriter.dtypes import LowPrecision
 from tf_amp_rewriter.ir.flow import Flow, topological_order
 from tf_amp_rewriter.ops.rows import Category
-from tf_amp_rewriter.ops.sums import ADDITIONS, SCALINGS
+from tf_amp_rewriter.ops.sums import ADDITIONS, DIFFERENCES, SCALINGS
 from tf_amp_rewriter.reasons import Kind
 from tf_amp_rewriter.rules import free as free_values
-from tf_amp_rewriter.rules.rule import Rule
+from tf_amp_rewriter.rules.rule import WEIGHTS, Rule
 
 
 def keep_sums(
@@ -43,6 +43,65 @@ def keep_sums(
                         result[number], eligible=False, kind=Kind.SUM
                     )
     return result
+
+
+def keep_fixed_points(
+    flow: Flow, ops: Sequence[frozenset[str]], rules: Sequence[Rule]
+) -> list[Rule]:
+    """Keeps float32 all of a loop that ends when what it carries hardly moves any more.
+
+    Rounded to half, a value stops moving too soon, or moves by a rounding for ever: so also the
+    contractions of such a loop stay float32.
+    """
+    result = list(rules)
+    if not flow.loop_tests:
+        return result
+    before_test = _reached(flow.loop_tests, flow.sources)
+    moved = _moved(flow, ops, rules, before_test)
+    for number in _reached(moved, flow.readers) & before_test:
+        rule = result[number]
+        if rule.eligible and not rule.by_user and rule.role not in WEIGHTS:
+            result[number] = dataclasses.replace(rule, eligible=False, kind=Kind.CONTROL)
+    return result
+
+
+def _moved(
+    flow: Flow, ops: Sequence[frozenset[str]], rules: Sequence[Rule], part: Collection[int]
+) -> set[int]:
+    """Returns the carried values of which `part` has the difference between two steps."""
+
+    def origins(start: int) -> set[int]:
+        """Returns `start` and what it is, moved about by CLEAR ops."""
+        found, stack = {start}, [start]
+        while stack:
+            number = stack.pop()
+            if rules[number].category is Category.CLEAR and number not in flow.carried:
+                near = [source for source in flow.sources[number] if source not in found]
+                found.update(near)
+                stack.extend(near)
+        return found
+
+    moved = set()
+    for number in part:
+        if not ops[number] <= DIFFERENCES:
+            continue
+        terms = [origins(source) for source in flow.sources[number]]
+        for one in terms:
+            for carried in one & flow.carried:
+                steps = set().union(*(origins(source) for source in flow.sources[carried]))
+                if any(other is not one and other & steps for other in terms):
+                    moved.add(carried)
+    return moved
+
+
+def _reached(roots: Collection[int], edges: Sequence[Sequence[int]]) -> set[int]:
+    """Returns `roots` and all that edges lead to from them."""
+    found, stack = set(roots), list(roots)
+    while stack:
+        near = [number for number in edges[stack.pop()] if number not in found]
+        found.update(near)
+        stack.extend(near)
+    return found
 
 
 def _cycles(flow: Flow, is_part: Callable[[int], bool]) -> Iterator[list[int]]:
