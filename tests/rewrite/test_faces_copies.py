@@ -470,7 +470,7 @@ def named_in(nodes: Iterable[node_def_pb2.NodeDef]) -> list[str]:
     return [function.name for function in functions]
 
 
-@pytest.mark.parametrize("name", ["tf_keras", "resaved_tower", "resaved_rnn", "tf_keras_saved_rnn"])
+@pytest.mark.parametrize("name", ["tf_keras", "resaved_tower", "resaved_rnn", "tf_keras_plain"])
 def test_every_function_can_be_reached(name: str, model: GetModel, tmp_path: Path) -> None:
     original = model(name)
     again = tmp_path / "again"
