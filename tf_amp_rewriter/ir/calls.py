@@ -44,7 +44,7 @@ def callees(
 def other_functions_in(program: ir.Program, scope: ir.Scope) -> Iterator[tuple[ir.Node, int]]:
     """Yields (node, scope of a function) where nodes of `scope` name functions in other ways."""
     functions = program.function_scopes[scope.graph]
-    ops = {op for op in scope.ops if op in functions or may_name_functions(op)}
+    ops = {op for op in scope.ops if op in functions or _may_name_functions(op)}
     for node in scope.nodes if functions and ops else ():
         for name in _other_functions(node) if node.op in ops else ():
             if name in functions:
@@ -76,7 +76,7 @@ def functions_named_in(program: ir.Program, scope: ir.Scope) -> tuple[int, ...]:
 
 
 @functools.cache
-def may_name_functions(op: str) -> bool:
+def _may_name_functions(op: str) -> bool:
     """Returns whether the definition of `op` has a function attribute, or nobody knows it."""
     op_def = op_defs.registered(op)
     return op_def is None or any(a.type in ("func", "list(func)") for a in op_def.attr)
