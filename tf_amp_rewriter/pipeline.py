@@ -30,6 +30,7 @@ from tf_amp_rewriter.saved_model import object_graph, publish, reader, writer
 
 PathLike = str | os.PathLike[str]
 _DEFAULTS = Options()
+_MAX_NESTED_LOOPS = 8  # around what the innermost reads in both precisions
 
 
 def rewrite_saved_model(
@@ -138,17 +139,19 @@ def _rewrite(
     checkpoint: checkpoints.Checkpoint | None,
 ) -> _Rewritten:
     misfit = _misfit_finder(checkpoint, options)
+    flow, decisions = _decide(program, links, options, misfit)
     candidates = face_calls.candidates(program)
-    try:
-        flow, decisions = _decide(_split(program, candidates), links, options, misfit)
-    except errors.InputError:
-        flows.flow(program, links)  # says the same, of the functions that the user knows
-        raise
-    gaining = face_calls.gaining(flow, decisions, candidates)
-    if gaining != candidates:
-        flow, decisions = _decide(_split(program, gaining), links, options, misfit)
-    mixed = invariants.mixed(flow, decisions)
-    if mixed:
+    if any(candidates):
+        copied = _decide(_split(program, candidates), links, options, misfit)
+        gaining = face_calls.gaining(*copied, candidates, (flow, decisions))
+        if gaining == candidates:
+            flow, decisions = copied
+        elif any(gaining):
+            flow, decisions = _decide(_split(program, gaining), links, options, misfit)
+    for _ in range(_MAX_NESTED_LOOPS):
+        mixed = invariants.mixed(flow, decisions)
+        if not mixed:
+            break
         split = build.program(invariants.split(flow.program, mixed))
         flow, decisions = _decide(split, links, options, misfit)
     return _Rewritten(flow, decisions, apply.apply(flow, decisions, options.low, options.device))

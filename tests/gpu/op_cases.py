@@ -25,7 +25,7 @@ from tests.gpu.error_bounds import (
     softplus,
 )
 from tests.gpu.op_inputs import above_one, i32, i64, normal, positive
-from tf_amp_rewriter.ops import categories
+from tf_amp_rewriter.ops import categories, containers
 
 raw = tf.raw_ops
 SUMS_LOW: Final = "cpu"
@@ -33,6 +33,7 @@ STRIDES: Final = [1, 1, 1, 1]
 STRIDES_3D: Final = [1, 1, 1, 1, 1]
 GRADIENT: Final = "a gradient: no part of a model that is served"
 IN_GRAPHS: Final = "control flow runs in graphs only: the model `tf1` and `frozen_loop` have it"
+OF_HANDLES: Final = "works on a handle: tests/ir/test_containers.py runs it, with its container"
 
 REMOVED: Final = "TensorFlow runs it only in graphs of a version before 14 (today's is above 2000)"
 BROKEN: Final = "TensorFlow 2.21 finds no kernel for it, in float32 neither; TopKV2 has a case"
@@ -51,8 +52,8 @@ LEFT_OUT: Final = {
     "Conv3DBackpropFilter": REMOVED,
     "Conv3DBackpropInput": REMOVED,
     "TopK": BROKEN,
-    "Merge": IN_GRAPHS,
-    "Switch": IN_GRAPHS,
+    **dict.fromkeys(("Enter", "Exit", "Merge", "NextIteration", "Switch"), IN_GRAPHS),
+    **{op: OF_HANDLES for op, attr in containers.ELEMENT_TYPES.items() if attr},
     **{
         row.op: GRADIENT
         for row in categories.ROWS

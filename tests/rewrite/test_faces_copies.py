@@ -509,3 +509,48 @@ def test_a_function_that_only_its_own_callers_give_and_take_is_not_copied(tmp_pa
       r = Relu(x)
     """
     check_whole(tmp_path, text, text)
+
+
+def test_a_function_that_is_low_for_outsiders_too_is_not_copied(tmp_path: Path) -> None:
+    """All that call it give it a low value: a copy would have the same precisions."""
+    check_faces(
+        tmp_path,
+        """
+        x: f32[2,8] = Placeholder
+        w: f32[8,8] = Const(seed=1)
+        m = MatMul(x, w)
+        a: f32 = PartitionedCall([m], Tout=[f32], f=@leaf)
+        n = MatMul(a, w)
+        out = Identity(n)
+
+        @leaf(x: f32) -> (y=r)
+          r = Relu(x)
+
+        @f(x: f32) -> (y=n)
+          w: f32[8,8] = Const(seed=2)
+          m = MatMul(x, w)
+          a: f32 = PartitionedCall([m], Tout=[f32], f=@leaf)
+          n = MatMul(a, w)
+        """,
+        """
+        x: f32[2,8] = Placeholder
+        w: low[8,8] = Const(seed=1)
+        x/Cast_low = Cast(x, DstT=low)
+        m = MatMul(x/Cast_low, w)
+        a: low = PartitionedCall([m], Tout=[low], f=@leaf)
+        n = MatMul(a, w)
+        n/Cast_float32 = Cast(n, DstT=f32)
+        out = Identity(n/Cast_float32)
+
+        @leaf(x: low) -> (y=r)
+          r = Relu(x)
+
+        @f(x: f32) -> (y=n/Cast_float32)
+          w: low[8,8] = Const(seed=2)
+          x/Cast_low = Cast(x, DstT=low)
+          m = MatMul(x/Cast_low, w)
+          a: low = PartitionedCall([m], Tout=[low], f=@leaf)
+          n = MatMul(a, w)
+          n/Cast_float32 = Cast(n, DstT=f32)
+        """,
+    )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 
 import pytest
+from tensorflow.core.framework import node_def_pb2
 
 import tf_amp_rewriter
 from tests import checks, graph_text
@@ -149,3 +151,48 @@ def test_shapes_that_are_stated_are_stated_for_the_second_value_too():
     for function in report.graph_def.library.function:
         shapes = function.attr["_input_shapes"].list.shape
         assert [[dim.size for dim in shape.dim] for shape in shapes] == [[], [4], [8], [8]]
+
+
+def test_what_nested_loops_read_in_both_is_cast_before_the_outermost() -> None:
+    graph = graph_text.parse(
+        """
+        x: f32[4,8] = Placeholder
+        zero = Const(0)
+        loop: i32, f32, f32 = While([zero, x, x], cond=@c, body=@outer)
+        out = Identity(loop:1)
+
+        @c(i: i32, s: f32, key: f32) -> (go=go)
+          n = Const(3)
+          go = Less(i, n)
+
+        @outer(i: i32, s: f32, key: f32) -> (i1=next, s1=inside:1, key1=key)
+          one = Const(1)
+          zero = Const(0)
+          next = AddV2(i, one)
+          inside: i32, f32, f32 = While([zero, s, key], cond=@d, body=@inner)
+
+        @d(i: i32, s: f32, key: f32) -> (go=go)
+          n = Const(2)
+          go = Less(i, n)
+
+        @inner(i: i32, s: f32, key: f32) -> (i1=next, s1=d, key1=key)
+          one = Const(1)
+          w: f32[8,8] = Const(0.1)
+          next = AddV2(i, one)
+          e = Exp(key)
+          m = MatMul(key, w)
+          t = Tanh(m)
+          a = AddV2(t, e)
+          d = Sigmoid(a)
+        """,
+        "half",
+    )
+    report = tf_amp_rewriter.rewrite_graph_def(graph, tf_amp_rewriter.Options(outputs=("out",)))
+    assert report.graph_def is not None
+    casts = {f.signature.name: _casts(f.node_def) for f in report.graph_def.library.function}
+    assert casts == {"c": [], "outer": [], "d": [], "inner": ["t/Cast_float32"]}
+    assert _casts(report.graph_def.node) == ["x/Cast_half"]
+
+
+def _casts(nodes: Iterable[node_def_pb2.NodeDef]) -> list[str]:
+    return [node.name for node in nodes if node.op == "Cast"]

@@ -49,15 +49,22 @@ def candidates(program: ir.Program) -> Names:
     return _by_graph(program, (i for i in _touched(program, may_be_low, whole) if i in shared))
 
 
-def gaining(flow: Flow, decisions: Decisions, candidates: Names) -> Names:
-    """Returns, per graph, the `candidates` that were worth copying; `flow` has copies of all.
+def gaining(
+    flow: Flow, decisions: Decisions, candidates: Names, without: tuple[Flow, Decisions]
+) -> Names:
+    """Returns, per graph, the `candidates` that are worth copying. Linear in the number of nodes.
 
-    With them a Cast is saved: an argument is low that some call gives low, or a result that some
-    call reads low; or a loop carries something low. Linear in the number of nodes.
+    With the copy a Cast is saved: an argument is low that some call gives low, or a result that
+    some call reads low; or a loop carries something low. And it has something low that would not be
+    so without it, or what it calls has.
+
+    Args:
+        flow: the program with copies of all candidates.
+        decisions: what was decided for it.
+        candidates: see `candidates`.
+        without: the same, of the program without copies.
     """
     program = flow.program
-    if not any(source.inner for source in program.graphs):
-        return tuple(frozenset() for _ in program.graphs)
 
     def is_low(var: int) -> bool:
         return var != ir.NO_VAR and decisions[flow.class_of[var]].low
@@ -66,11 +73,39 @@ def gaining(flow: Flow, decisions: Decisions, candidates: Names) -> Names:
         costs_none = end.node.op == handles.CONSTANT or is_low(end.var)
         return is_low(end.call_var) and (end.of_loop or costs_none)
 
-    touched = [program.scopes[index] for index in _touched(program, saves_a_cast, ())]
+    changed = _changed(flow, decisions, without)
+    touched = [
+        program.scopes[index]
+        for index in _touched(program, saves_a_cast, ())
+        if not changed.isdisjoint(faces.reached(program, [index], ()))
+    ]
     return tuple(
         names & {scope.face for scope in touched if scope.graph == graph}
         for graph, names in enumerate(candidates)
     )
+
+
+def _changed(flow: Flow, decisions: Decisions, without: tuple[Flow, Decisions]) -> set[int]:
+    """Returns the copies that are not decided as their originals are in the program without."""
+    originals = {(scope.graph, scope.face) for scope in flow.program.scopes if scope.face}
+
+    def low(of: Flow, by: Decisions) -> dict[tuple[int, str], set[tuple[int, str, int]]]:
+        found: dict[tuple[int, str], set[tuple[int, str, int]]] = {}
+        for var, place in enumerate(of.program.type_vars):
+            scope = of.program.scopes[place.scope]
+            key = (scope.graph, scope.face or scope.name)
+            is_meant = scope.face or of is not flow
+            if is_meant and key in originals and by[of.class_of[var]].low:
+                found.setdefault(key, set()).add((place.node, place.attr, place.index))
+        return found
+
+    before, now = low(*without), low(flow, decisions)
+    return {
+        index
+        for index, scope in enumerate(flow.program.scopes)
+        if scope.face
+        and now.get((scope.graph, scope.face)) != before.get((scope.graph, scope.face))
+    }
 
 
 def _by_graph(program: ir.Program, functions: Iterable[int]) -> Names:

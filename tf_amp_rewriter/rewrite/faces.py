@@ -99,14 +99,14 @@ def serving(program: ir.Program) -> set[int]:
     Where no signature calls anything, what outsiders can call stands for signatures: a `tf.Module`
     may be saved without any, and then its main graph calls only what saves and restores.
     """
-    return _reached(program, _roots(program), ())
+    return reached(program, _roots(program), ())
 
 
 def shared(program: ir.Program) -> set[int]:
     """Returns the functions that signatures and others reach: they must suit both, or be copied."""
     serves = serving(program)
     seen = set(outsiders.seen(program))
-    others = _reached(program, seen - serves, seen & serves)
+    others = reached(program, seen - serves, seen & serves)
     return (seen | others) & serves
 
 
@@ -125,7 +125,7 @@ def _roots(program: ir.Program) -> list[int]:
     ]
 
 
-def _reached(program: ir.Program, roots: Iterable[int], but: Collection[int]) -> set[int]:
+def reached(program: ir.Program, roots: Iterable[int], but: Collection[int]) -> set[int]:
     """Returns `roots` and what they call, directly or not; not `but`, and what only those call."""
     stack = list(roots)
     found = set(stack)
@@ -150,10 +150,10 @@ def _copied(program: ir.Program, graph: int, functions: Collection[str]) -> set[
     found = chosen
     grown = True
     while grown:
-        reached = _reached(program, found, with_face)
-        mates = {mate for index in reached for mate in alternatives.get(index, ())}
-        grown = not mates <= reached
-        found = reached | mates
+        called = reached(program, found, with_face)
+        mates = {mate for index in called for mate in alternatives.get(index, ())}
+        grown = not mates <= called
+        found = called | mates
     return {program.scopes[index].name for index in found}
 
 
@@ -162,8 +162,8 @@ def _in_place(program: ir.Program, graph: int, copied: Collection[str]) -> set[s
     scopes = program.function_scopes[graph]
     but = {scopes[name] for name in copied}
     roots = [index for index in _roots(program) if index not in but]
-    reached = _reached(program, roots, but)
-    return {program.scopes[i].name for i in reached if program.scopes[i].graph == graph}
+    found = reached(program, roots, but)
+    return {program.scopes[i].name for i in found if program.scopes[i].graph == graph}
 
 
 def _redirect(nodes: Iterable[node_def_pb2.NodeDef], inner: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
 
 from tf_amp_rewriter.dtypes import LowPrecision
 from tf_amp_rewriter.ir.flow import Flow, topological_order
@@ -12,6 +13,9 @@ from tf_amp_rewriter.ops.sums import ADDITIONS, DIFFERENCES, SCALINGS
 from tf_amp_rewriter.reasons import Kind
 from tf_amp_rewriter.rules import free as free_values
 from tf_amp_rewriter.rules.rule import WEIGHTS, Rule
+
+# Between a value and its difference to the step before stands not much.
+MAX_CLEAR_OPS: Final = 64
 
 
 def keep_sums(
@@ -51,7 +55,7 @@ def keep_fixed_points(
     """Keeps float32 all of a loop that ends when what it carries hardly moves any more.
 
     Rounded to half, a value stops moving too soon, or moves by a rounding for ever: so also the
-    contractions of such a loop stay float32.
+    contractions of such a loop stay float32. Linear in the number of nodes.
     """
     result = list(rules)
     if not flow.loop_tests:
@@ -71,9 +75,9 @@ def _moved(
     """Returns the carried values of which `part` has the difference between two steps."""
 
     def origins(start: int) -> set[int]:
-        """Returns `start` and what it is, moved about by CLEAR ops."""
+        """Returns `start` and what it is, moved about by a few CLEAR ops."""
         found, stack = {start}, [start]
-        while stack:
+        while stack and len(found) < MAX_CLEAR_OPS:
             number = stack.pop()
             if rules[number].category is Category.CLEAR and number not in flow.carried:
                 near = [source for source in flow.sources[number] if source not in found]
