@@ -267,15 +267,12 @@ def test_ga_11_a_ring_with_two_merges_keeps_one_type() -> None:
     )
 
 
-def test_ga_12_list_set_and_get_go_low_together() -> None:
-    # The constant that is written first is free. In the case it also goes into the list `tl2`; here
-    # that list has the placeholder, and nothing low.
-    check_precision(
-        """
+LIST_SET_GET = """
         x: f32[8,8] = Placeholder
         c: f32[8,8] = Const(0.5)                                       # low
         shape = Const([8, 8])
         one = Const(1)
+        half = Const(0.5)
         two = Const(2)
         three = Const(3)
         six = Const(6)
@@ -295,7 +292,15 @@ def test_ga_12_list_set_and_get_go_low_together() -> None:
         set4 = TensorListSetItem(tl2, one, x)                          # f32
         get4 = TensorListGetItem(set4, one, shape, element_dtype=f32)  # f32
         fetch2 = Identity(get4)                                        # f32 PINNED
-        """,
+        """
+
+
+@pytest.mark.parametrize("op", ["Tanh(get2)", "Mul(get2, half)"])
+def test_ga_12_and_35_list_set_and_get_go_low_together(op: str) -> None:
+    # The constant that is written first is free. In the case it also goes into the list `tl2`; here
+    # that list has the placeholder, and nothing low. GA-35 is GA-12 in bfloat16 with Mul for Tanh.
+    check_precision(
+        LIST_SET_GET.replace("Tanh(get2)", op),
         outputs=("fetch1", "fetch2"),
         exact=("fetch2",),
         steps=1,
