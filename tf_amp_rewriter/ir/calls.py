@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 
-from tensorflow.core.framework import node_def_pb2
+from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 
 from tf_amp_rewriter.ir import op_defs
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import calls as table
-from tf_amp_rewriter.ops.attrs import attr_of
 
 
 def callees(
@@ -25,20 +24,31 @@ def callees(
     row = table.CALLS.get(node.op)
     if row is None:
         return ()
-    named = [(name, attr_of(node, name).func.name) for name in row.functions]
-    if row.function_list:
-        functions = attr_of(node, row.function_list).list.func
-        named += [(row.function_list, function.name) for function in functions]
     return tuple(
         ir.Callee(
-            function_scopes[function],
+            function_scopes[function.name],
             row.first_input,
-            attr_name not in row.predicates,
+            attr not in row.predicates,
             row.tie is table.Tie.LOOP,
         )
-        for attr_name, function in named
-        if function in function_scopes
+        for attr, function in named_in(node)
+        if function.name in function_scopes
     )
+
+
+def named_in(
+    node: node_def_pb2.NodeDef,
+) -> Iterator[tuple[str, attr_value_pb2.NameAttrList]]:
+    """Yields (attribute, function) for what a node calls by a row of `ops/calls.py`."""
+    row = table.CALLS.get(node.op)
+    if row is None:
+        return
+    for attr in row.functions:
+        if attr in node.attr:
+            yield attr, node.attr[attr].func
+    if row.function_list in node.attr:
+        for function in node.attr[row.function_list].list.func:
+            yield row.function_list, function
 
 
 def other_functions_in(program: ir.Program, scope: ir.Scope) -> Iterator[tuple[ir.Node, int]]:
@@ -70,9 +80,8 @@ def _other_functions(node: ir.Node) -> Iterator[str]:
 
 def functions_named_in(program: ir.Program, scope: ir.Scope) -> tuple[int, ...]:
     """Returns the scopes of all functions that nodes of `scope` name, in any way, each once."""
-    called = [callee.scope for callees in scope.calls.values() for callee in callees]
     named = [function for _, function in other_functions_in(program, scope)]
-    return tuple(dict.fromkeys([*called, *named]))
+    return tuple(dict.fromkeys([*scope.callees, *named]))
 
 
 @functools.cache

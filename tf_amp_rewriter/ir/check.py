@@ -58,9 +58,7 @@ def _odd_calls(program: ir.Program) -> Iterator[str]:
             results = list(attr_of(node.proto, row.output_types).list.type)
             for callee in callees:
                 body = program.scopes[callee.scope]
-                signature = (
-                    program.graphs[body.graph].graph_def.library.function[body.function].signature
-                )
+                signature = body.function_in(program.graphs[body.graph].graph_def).signature
                 arguments = [arg.type for arg in signature.input_arg]
                 if arguments != given:
                     yield f"`{node.name}` calls `{body.name}` with {given}, expected {arguments}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tf_amp_rewriter.dtypes import DT_BOOL
 from tf_amp_rewriter.ir import program as ir
@@ -13,27 +14,36 @@ from tf_amp_rewriter.ops import handles
 Port = tuple[int, int, int]  # scope, node, port or input
 
 
-def steering(program: ir.Program) -> Iterator[int]:
-    """Yields the type variables of the float32 values of which loops and branches hang.
+@dataclasses.dataclass(frozen=True)
+class Control:
+    """The type variables of the float32 values that loops and branches hang on.
 
-    A predicate is followed back through integers and booleans, also into functions and around
-    loops, to the comparisons that read float32. Linear in the number of nodes.
+    Attributes:
+        steering: of all that predicates are made of, through integers and booleans, also into
+            functions and around loops, back to the comparisons that read float32.
+        loop_tests: of the comparisons that end a loop; only booleans are followed, not the tokens
+            that an ArgMax chose.
     """
+
+    steering: frozenset[int]
+    loop_tests: frozenset[int]
+
+
+def find(program: ir.Program) -> Control:
+    """Returns what controls `program`. Linear in the number of nodes."""
     branches, loops = _predicates(program)
-    return _floats_behind(program, [*branches, *loops], lambda _: True)
-
-
-def loop_tests(program: ir.Program) -> Iterator[int]:
-    """Yields the type variables of the float32 values whose comparison ends a loop.
-
-    Unlike in `steering`, only booleans are followed: not the tokens that an ArgMax chose.
-    """
-    _, loops = _predicates(program)
-    return _floats_behind(program, loops, lambda dtype: dtype == DT_BOOL)
+    callers = _callers(program) if branches or loops else {}
+    return Control(
+        frozenset(_floats_behind(program, callers, [*branches, *loops], lambda _: True)),
+        frozenset(_floats_behind(program, callers, loops, lambda dtype: dtype == DT_BOOL)),
+    )
 
 
 def _floats_behind(
-    program: ir.Program, predicates: Sequence[Port], follows: Callable[[int], bool]
+    program: ir.Program,
+    callers: Mapping[tuple[int, int], Sequence[Port]],
+    predicates: Sequence[Port],
+    follows: Callable[[int], bool],
 ) -> Iterator[int]:
     """Yields the float32 inputs of what predicates are made of, through the dtypes followed."""
     stack: list[Port] = []
@@ -43,7 +53,6 @@ def _floats_behind(
             yield node.in_vars[position]
         else:
             stack.append((scope_index, *node.inputs[position]))
-    callers = _callers(program) if stack else {}
     seen = set(stack)
     while stack:
         scope_index, index, port = stack.pop()

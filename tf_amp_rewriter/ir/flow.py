@@ -86,6 +86,7 @@ def flow(program: ir.Program, links: variables.Links) -> Flow:
         if source != target:
             sources[target].add(source)
             readers[source].add(target)
+    found_control = control.find(program)
     pinned: dict[int, str] = {}
     for var, reason in pins.items():
         pinned.setdefault(class_of[var], reason)
@@ -103,8 +104,8 @@ def flow(program: ir.Program, links: variables.Links) -> Flow:
             class_of[var] for var in (*ties.carried(program), *(c.type_vars[0] for c in held))
         ),
         frozenset(class_of[var] for var in ties.invariants(program)),
-        frozenset(class_of[var] for var in control.steering(program)),
-        frozenset(class_of[var] for var in control.loop_tests(program)),
+        frozenset(class_of[var] for var in found_control.steering),
+        frozenset(class_of[var] for var in found_control.loop_tests),
     )
 
 

@@ -14,13 +14,15 @@ from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import calls as call_table
 from tf_amp_rewriter.ops import handles
 
+# How a function names the other of a pair that TensorFlow made to train with.
+TRAINING_PAIR: Final = ("forward_function_name", "backward_function_name")
 IMPLEMENTS: Final = "api_implements"  # what a function is an implementation of
 
 
 def faces(program: ir.Program) -> Mapping[int, str]:
     """Returns the functions whose arguments and results stay float32, with the reason."""
     found = dict(seen(program))
-    called = {c.scope for s in program.scopes for callees in s.calls.values() for c in callees}
+    called = {callee for scope in program.scopes for callee in scope.callees}
     for group in alternatives(program):
         if not called.isdisjoint(group):
             called.update(group)
@@ -48,7 +50,7 @@ def of_training(library: function_pb2.FunctionDefLibrary) -> Iterator[str]:
         yield gradient.gradient_func
     yield from (gradient.gradient_func for gradient in library.registered_gradients)
     for function in library.function:
-        for attr in ("forward_function_name", "backward_function_name"):
+        for attr in TRAINING_PAIR:
             if attr in function.attr:
                 yield function.signature.name
                 yield function.attr[attr].s.decode("utf-8", "replace")
@@ -64,7 +66,7 @@ def alternatives(program: ir.Program) -> Iterator[tuple[int, ...]]:
     for index, scope in enumerate(program.scopes):
         if scope.function < 0:
             continue
-        function = program.graphs[scope.graph].graph_def.library.function[scope.function]
+        function = scope.function_in(program.graphs[scope.graph].graph_def)
         if IMPLEMENTS in function.attr:
             name = function.attr[IMPLEMENTS].s
             groups[scope.graph, name, scope.num_args, scope.num_results].append(index)

@@ -9,7 +9,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tensorflow.core.framework import graph_pb2, node_def_pb2, op_def_pb2
+from google.protobuf.internal import containers
+from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2, op_def_pb2
+
+Protos = containers.RepeatedCompositeFieldContainer[node_def_pb2.NodeDef]
 
 ARG: Final = "_Arg"  # op of the pseudo-node that stands for a function's argument
 RETVAL: Final = "_Retval"  # op of the pseudo-node that stands for a function's result
@@ -112,6 +115,20 @@ class Scope:
     def results(self) -> range:
         """Indexes of the result pseudo-nodes."""
         return range(len(self.nodes) - self.num_results, len(self.nodes))
+
+    @property
+    def callees(self) -> tuple[int, ...]:
+        """The scopes of the functions that its nodes call, each once."""
+        called = (callee.scope for callees in self.calls.values() for callee in callees)
+        return tuple(dict.fromkeys(called))
+
+    def function_in(self, graph: graph_pb2.GraphDef) -> function_pb2.FunctionDef:
+        """Returns the proto of this function in its graph or a copy of it."""
+        return graph.library.function[self.function]
+
+    def protos_in(self, graph: graph_pb2.GraphDef) -> Protos:
+        """Returns the protos of its nodes, without arguments and results, likewise."""
+        return graph.node if self.function < 0 else self.function_in(graph).node_def
 
 
 @dataclasses.dataclass(frozen=True)

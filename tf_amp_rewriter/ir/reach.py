@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable, Iterable, Iterator
 
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import handles
@@ -24,19 +25,28 @@ def consumers_of(scope: ir.Scope) -> dict[tuple[int, int], list[tuple[int, int]]
     return readers
 
 
+def closure(roots: Iterable[int], near: Callable[[int], Iterable[int]]) -> set[int]:
+    """Returns `roots` and all that `near` leads to from them, directly or not."""
+    found = set(roots)
+    stack = list(found)
+    while stack:
+        for number in near(stack.pop()):
+            if number not in found:
+                found.add(number)
+                stack.append(number)
+    return found
+
+
 def ancestors_of_fetches(program: ir.Program, graph: int) -> frozenset[int]:
     """Returns the nodes of the main graph that run when a signature runs."""
     scope = program.main_scope(graph)
     index_of = {node.name: i for i, node in enumerate(scope.nodes)}
-    stack = [index_of[name.partition(":")[0]] for name in program.graphs[graph].fetches]
-    seen: set[int] = set(stack)
-    while stack:
-        node = scope.nodes[stack.pop()]
-        before = [producer for producer, _ in node.inputs]
+
+    def before(index: int) -> Iterator[int]:
+        node = scope.nodes[index]
+        yield from (producer for producer, _ in node.inputs)
         if node.proto is not None:
-            before += [index_of[r[1:]] for r in node.proto.input if r.startswith("^")]
-        for index in before:
-            if index not in seen:
-                seen.add(index)
-                stack.append(index)
-    return frozenset(seen)
+            yield from (index_of[ref[1:]] for ref in node.proto.input if ref.startswith("^"))
+
+    fetches = program.graphs[graph].fetches
+    return frozenset(closure([index_of[name.partition(":")[0]] for name in fetches], before))

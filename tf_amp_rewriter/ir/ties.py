@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tf_amp_rewriter.ir import outsiders
 from tf_amp_rewriter.ir import program as ir
@@ -38,14 +38,9 @@ def ties(program: ir.Program) -> Iterator[Pair]:
 
 def carried_arguments(program: ir.Program) -> Iterator[tuple[int, int]]:
     """Yields (scope, argument) of what functional loops carry, in body and condition, all types."""
-    for scope in program.scopes:
-        for callees in scope.calls.values():
-            for callee in callees:
-                if callee.is_loop and callee.gives_results:
-                    body = program.scopes[callee.scope]
-                    for argument, result in enumerate(body.results):
-                        if _way(body, result, argument) is None:
-                            yield from ((other.scope, argument) for other in callees)
+    for functions, _, argument, is_invariant in _loop_values(program):
+        if not is_invariant:
+            yield from ((function.scope, argument) for function in functions)
 
 
 def carried(program: ir.Program) -> Iterator[int]:
@@ -61,9 +56,9 @@ def carried(program: ir.Program) -> Iterator[int]:
 
 def invariants(program: ir.Program) -> Iterator[int]:
     """Yields a type variable of each float32 value that a loop reads at every step, unchanged."""
-    for body, argument, result in _loop_values(program):
-        if _way(body, result, argument) is not None:
-            yield body.nodes[argument].out_vars[0]
+    for _, body, argument, is_invariant in _loop_values(program):
+        if is_invariant:
+            yield from {*body.nodes[argument].out_vars} - {ir.NO_VAR}
     for scope in program.scopes:
         for node in scope.nodes if handles.ENTER in scope.ops else ():
             if node.proto is not None and node.op == handles.ENTER:
@@ -71,16 +66,17 @@ def invariants(program: ir.Program) -> Iterator[int]:
                 yield from {*node.out_vars} - {ir.NO_VAR} if is_invariant else ()
 
 
-def _loop_values(program: ir.Program) -> Iterator[tuple[ir.Scope, int, int]]:
-    """Yields (body, argument, result) of each float32 value of a functional loop."""
+def _loop_values(
+    program: ir.Program,
+) -> Iterator[tuple[Sequence[ir.Callee], ir.Scope, int, bool]]:
+    """Yields (functions, body, argument, whether it is invariant) for the values of all loops."""
     for scope in program.scopes:
         for callees in scope.calls.values():
             for callee in callees:
                 if callee.is_loop and callee.gives_results:
                     body = program.scopes[callee.scope]
                     for argument, result in enumerate(body.results):
-                        if body.nodes[argument].out_vars[0] != ir.NO_VAR:
-                            yield body, argument, result
+                        yield callees, body, argument, _way(body, result, argument) is not None
 
 
 def _index_of(program: ir.Program, graph: int) -> Mapping[str, ir.Node]:

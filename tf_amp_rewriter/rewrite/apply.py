@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from tensorflow.core.framework import graph_pb2, node_def_pb2
+from tensorflow.core.framework import function_pb2, graph_pb2
 
 from tf_amp_rewriter.dtypes import DT_FLOAT, LowPrecision
 from tf_amp_rewriter.ir import program as ir
@@ -76,15 +76,17 @@ def apply(flow: Flow, decisions: Decisions, low: LowPrecision, device: str) -> E
     for index in _low_scopes_with_gradients(program, is_low):
         scope = program.scopes[index]
         library = program.graphs[scope.graph].graph_def.library
-        gradients.sever(_nodes(scope, graph_defs), library)
+        gradients.sever(scope.protos_in(graph_defs[scope.graph]), library)
     now_low = [v for v in flow.variables if is_low[v.type_vars[0]]]
     for variable in now_low:
         for scope_index, argument in variable.handle_args:
-            _set_handle_dtypes(program.scopes[scope_index], argument, graph_defs, low)
+            scope = program.scopes[scope_index]
+            _set_handle_dtypes(scope.function_in(graph_defs[scope.graph]), argument, low)
     for container in flow.containers:
         if is_low[container.type_vars[0]]:
             for scope_index, node, port in container.ports:
-                _set_element_type(program.scopes[scope_index], node, port, graph_defs, low)
+                scope = program.scopes[scope_index]
+                _set_element_type(scope, node, port, graph_defs[scope.graph], low)
     return Edited(
         tuple(graph_defs),
         {key: low for variable in now_low for key in variable.keys},
@@ -104,18 +106,10 @@ def _low_scopes_with_gradients(program: ir.Program, is_low: Sequence[bool]) -> l
     return [index for index in sorted(low) if with_gradients[program.scopes[index].graph]]
 
 
-def _nodes(
-    scope: ir.Scope, graph_defs: Sequence[graph_pb2.GraphDef]
-) -> Sequence[node_def_pb2.NodeDef]:
-    graph = graph_defs[scope.graph]
-    return graph.node if scope.function < 0 else graph.library.function[scope.function].node_def
-
-
 def _set_handle_dtypes(
-    scope: ir.Scope, argument: int, graph_defs: Sequence[graph_pb2.GraphDef], low: LowPrecision
+    function: function_pb2.FunctionDef, argument: int, low: LowPrecision
 ) -> None:
     """Sets what an argument says about what is behind its handle, if it says anything."""
-    function = graph_defs[scope.graph].library.function[scope.function]
     if argument in function.arg_attr:
         attrs = function.arg_attr[argument].attr
         if "_handle_dtypes" in attrs:
@@ -124,24 +118,19 @@ def _set_handle_dtypes(
 
 
 def _set_element_type(
-    scope: ir.Scope,
-    index: int,
-    port: int,
-    graph_defs: Sequence[graph_pb2.GraphDef],
-    low: LowPrecision,
+    scope: ir.Scope, index: int, port: int, graph: graph_pb2.GraphDef, low: LowPrecision
 ) -> None:
     """Sets what an output says about the elements of the list that it gives."""
-    graph = graph_defs[scope.graph]
     node = scope.nodes[index]
     if node.proto is None:
-        signature = graph.library.function[scope.function].signature
+        function = scope.function_in(graph)
         if node.op == ir.ARG:
-            full_types.lower(signature.input_arg[index].experimental_full_type, low)
-            _set_handle_dtypes(scope, index, graph_defs, low)
+            full_types.lower(function.signature.input_arg[index].experimental_full_type, low)
+            _set_handle_dtypes(function, index, low)
         else:
-            result = signature.output_arg[index - scope.results.start]
+            result = function.signature.output_arg[index - scope.results.start]
             full_types.lower(result.experimental_full_type, low)
         return
-    outputs = _nodes(scope, graph_defs)[index - scope.num_args].experimental_type.args
+    outputs = scope.protos_in(graph)[index - scope.num_args].experimental_type.args
     if port < len(outputs):
         full_types.lower(outputs[port], low)

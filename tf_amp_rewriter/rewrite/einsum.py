@@ -22,14 +22,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from google.protobuf.internal import containers
 from tensorflow.core.framework import node_def_pb2
 
 from tf_amp_rewriter.dtypes import DT_INT32, LowPrecision
+from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import einsum, handles
 from tf_amp_rewriter.rewrite import names
 
-Protos = containers.RepeatedCompositeFieldContainer[node_def_pb2.NodeDef]
 _SIDES: Final = ("left", "right")
 
 
@@ -45,7 +44,7 @@ class Place:
             the Einsum is in; empty if there is none.
     """
 
-    protos: Protos
+    protos: ir.Protos
     taken: set[str]
     in_function: bool
     anchor: str

@@ -73,12 +73,13 @@ def gaining(
         costs_none = end.node.op == handles.CONSTANT or is_low(end.var)
         return is_low(end.call_var) and (end.of_loop or costs_none)
 
+    callers: dict[int, list[int]] = defaultdict(list)
+    for index, scope in enumerate(program.scopes):
+        for callee in scope.callees:
+            callers[callee].append(index)
     changed = _changed(flow, decisions, without)
-    touched = [
-        program.scopes[index]
-        for index in _touched(program, saves_a_cast, ())
-        if not changed.isdisjoint(faces.reached(program, [index], ()))
-    ]
+    worth = reach.closure(changed, lambda index: callers.get(index, ()))
+    touched = [program.scopes[i] for i in _touched(program, saves_a_cast, ()) & worth]
     return tuple(
         names & {scope.face for scope in touched if scope.graph == graph}
         for graph, names in enumerate(candidates)
@@ -128,18 +129,12 @@ def _can_be_copied(program: ir.Program, index: int) -> bool:
 def _large(program: ir.Program) -> set[int]:
     """Returns the functions that are large, or that large ones would be copied with."""
     copied_with = _copied_with(program)
-    stack = [
+    large = [
         index
         for index, scope in enumerate(program.scopes)
         if scope.function >= 0 and _function_of(program, scope).ByteSize() > MAX_COPIED_BYTES
     ]
-    found = set(stack)
-    while stack:
-        for index in copied_with.get(stack.pop(), ()):
-            if index not in found:
-                found.add(index)
-                stack.append(index)
-    return found
+    return reach.closure(large, lambda index: copied_with.get(index, ()))
 
 
 def _copied_with(program: ir.Program) -> Mapping[int, Sequence[int]]:
@@ -147,9 +142,9 @@ def _copied_with(program: ir.Program) -> Mapping[int, Sequence[int]]:
     with_face = set(outsiders.faces(program))
     result: dict[int, list[int]] = defaultdict(list)
     for index, scope in enumerate(program.scopes):
-        callees = {callee.scope for called in scope.calls.values() for callee in called}
-        for callee in callees - with_face:
-            result[callee].append(index)
+        for callee in scope.callees:
+            if callee not in with_face:
+                result[callee].append(index)
     for group in outsiders.alternatives(program):
         for index in group:
             result[index].extend(group)
@@ -157,7 +152,7 @@ def _copied_with(program: ir.Program) -> Mapping[int, Sequence[int]]:
 
 
 def _function_of(program: ir.Program, scope: ir.Scope) -> function_pb2.FunctionDef:
-    return program.graphs[scope.graph].graph_def.library.function[scope.function]
+    return scope.function_in(program.graphs[scope.graph].graph_def)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -181,7 +176,7 @@ class _End:
 
 def _touched(
     program: ir.Program, matters: Callable[[_End], bool], whole: Collection[int]
-) -> list[int]:
+) -> set[int]:
     """Returns the functions with a call that has an end that matters.
 
     Where the end is an argument or a result of the caller, it counts only if the caller is such a
@@ -193,23 +188,17 @@ def _touched(
         matters: whether an end matters.
         whole: functions that never count.
     """
-    found: dict[int, None] = {}
+    found: set[int] = set()
     passed_on: dict[int, list[int]] = {}  # caller -> those that it hands on to
-    for index in sorted(faces.serving(program)):
+    for index in faces.serving(program):
         for callee, end in _ends(program, program.scopes[index]):
             if callee in whole or not matters(end):
                 continue
             if end.node.op in (ir.ARG, ir.RETVAL) and not end.of_loop:
                 passed_on.setdefault(index, []).append(callee)
             else:
-                found[callee] = None
-    queue = list(found)
-    for index in queue:  # grows
-        for callee in passed_on.get(index, ()):
-            if callee not in found:
-                found[callee] = None
-                queue.append(callee)
-    return queue
+                found.add(callee)
+    return reach.closure(found, lambda index: passed_on.get(index, ()))
 
 
 def _ends(program: ir.Program, scope: ir.Scope) -> Iterator[tuple[int, _End]]:

@@ -30,19 +30,16 @@ two contractions, or an Add, would have to stay float32 for all.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from tensorflow.core.framework import attr_value_pb2, function_pb2, graph_pb2, node_def_pb2
+from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2
 
-from tf_amp_rewriter.ir import outsiders, reach
+from tf_amp_rewriter.ir import calls, outsiders, reach
 from tf_amp_rewriter.ir import program as ir
-from tf_amp_rewriter.ops import calls as table
 from tf_amp_rewriter.rewrite import gradients, names
 
 _SUFFIX: Final = "__amp"
-# What ties a function to others by their names: they would not fit the copy.
-_TIES_TO_OTHERS: Final = ("forward_function_name", "backward_function_name")
 
 
 def split(program: ir.Program, graph: int, functions: Collection[str]) -> ir.GraphSource:
@@ -99,14 +96,14 @@ def serving(program: ir.Program) -> set[int]:
     Where no signature calls anything, what outsiders can call stands for signatures: a `tf.Module`
     may be saved without any, and then its main graph calls only what saves and restores.
     """
-    return reached(program, _roots(program), ())
+    return _reached(program, _roots(program), ())
 
 
 def shared(program: ir.Program) -> set[int]:
     """Returns the functions that signatures and others reach: they must suit both, or be copied."""
     serves = serving(program)
     seen = set(outsiders.seen(program))
-    others = reached(program, seen - serves, seen & serves)
+    others = _reached(program, seen - serves, seen & serves)
     return (seen | others) & serves
 
 
@@ -125,17 +122,11 @@ def _roots(program: ir.Program) -> list[int]:
     ]
 
 
-def reached(program: ir.Program, roots: Iterable[int], but: Collection[int]) -> set[int]:
+def _reached(program: ir.Program, roots: Iterable[int], but: Collection[int]) -> set[int]:
     """Returns `roots` and what they call, directly or not; not `but`, and what only those call."""
-    stack = list(roots)
-    found = set(stack)
-    while stack:
-        for callees in program.scopes[stack.pop()].calls.values():
-            for callee in callees:
-                if callee.scope not in found and callee.scope not in but:
-                    found.add(callee.scope)
-                    stack.append(callee.scope)
-    return found
+    return reach.closure(
+        roots, lambda index: [c for c in program.scopes[index].callees if c not in but]
+    )
 
 
 def _copied(program: ir.Program, graph: int, functions: Collection[str]) -> set[str]:
@@ -150,7 +141,7 @@ def _copied(program: ir.Program, graph: int, functions: Collection[str]) -> set[
     found = chosen
     grown = True
     while grown:
-        called = reached(program, found, with_face)
+        called = _reached(program, found, with_face)
         mates = {mate for index in called for mate in alternatives.get(index, ())}
         grown = not mates <= called
         found = called | mates
@@ -162,31 +153,19 @@ def _in_place(program: ir.Program, graph: int, copied: Collection[str]) -> set[s
     scopes = program.function_scopes[graph]
     but = {scopes[name] for name in copied}
     roots = [index for index in _roots(program) if index not in but]
-    found = reached(program, roots, but)
+    found = _reached(program, roots, but)
     return {program.scopes[i].name for i in found if program.scopes[i].graph == graph}
 
 
 def _redirect(nodes: Iterable[node_def_pb2.NodeDef], inner: Mapping[str, str]) -> None:
     for node in nodes:
-        for called in _called(node):
+        for _, called in calls.named_in(node):
             called.name = inner.get(called.name, called.name)
-
-
-def _called(node: node_def_pb2.NodeDef) -> Iterator[attr_value_pb2.NameAttrList]:
-    """Yields the attributes of a node that name the functions it calls."""
-    row = table.CALLS.get(node.op)
-    if row is None:
-        return
-    for name in row.functions:
-        if name in node.attr:
-            yield node.attr[name].func
-    if row.function_list in node.attr:
-        yield from node.attr[row.function_list].list.func
 
 
 def _rename(function: function_pb2.FunctionDef, name: str) -> None:
     function.signature.name = name
-    for attr in _TIES_TO_OTHERS:
+    for attr in outsiders.TRAINING_PAIR:  # the other would not fit the copy
         if attr in function.attr:
             del function.attr[attr]
     if outsiders.IMPLEMENTS in function.attr:  # the copies are alternatives of each other alone

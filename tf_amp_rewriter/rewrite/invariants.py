@@ -124,15 +124,11 @@ def split(program: ir.Program, places: Sequence[Mixed]) -> list[ir.GraphSource]:
 
 def _add(program: ir.Program, scope: ir.Scope, place: Mixed, graph_def: graph_pb2.GraphDef) -> None:
     node = scope.nodes[place.node]
-    protos = (
-        graph_def.node
-        if scope.function < 0
-        else graph_def.library.function[scope.function].node_def
-    )
-    _extend_loop(protos[place.node - scope.num_args], node, place.argument)
+    proto = scope.protos_in(graph_def)[place.node - scope.num_args]
+    _extend_loop(proto, node, place.argument)
     for callee in scope.calls[place.node]:
         body = program.scopes[callee.scope]
-        function = graph_def.library.function[body.function]
+        function = body.function_in(graph_def)
         name = _extend_function(function, place.argument)
         if callee.gives_results:
             _extend_body(function, body, name, place.readers)

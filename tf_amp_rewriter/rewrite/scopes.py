@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2
+from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from tf_amp_rewriter.dtypes import DT_FLOAT, LowPrecision
 from tf_amp_rewriter.ir import constants, shapes
@@ -70,8 +70,7 @@ def edit(
         low: the low precision.
         device: where it will run: `any`, `gpu` or `cpu`.
     """
-    function = graph.library.function[scope.function] if scope.function >= 0 else None
-    editor = _ScopeEditor(scope, graph, function, is_low, is_pinned, is_shared, low, device)
+    editor = _ScopeEditor(scope, graph, is_low, is_pinned, is_shared, low, device)
     editor.set_dtypes()
     editor.place_constants()
     editor.connect()
@@ -86,7 +85,6 @@ class _ScopeEditor:
         self,
         scope: ir.Scope,
         graph: graph_pb2.GraphDef,
-        function: function_pb2.FunctionDef | None,
         is_low: IsLow,
         is_pinned: IsLow,
         is_shared: IsLow,
@@ -94,8 +92,8 @@ class _ScopeEditor:
         device: str,
     ) -> None:
         self.scope = scope
-        self.function = function
-        self.protos = graph.node if function is None else function.node_def
+        self.function = scope.function_in(graph) if scope.function >= 0 else None
+        self.protos = scope.protos_in(graph)
         self.is_low = is_low
         self.is_pinned = is_pinned
         self.is_shared = is_shared

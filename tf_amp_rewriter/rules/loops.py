@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from tf_amp_rewriter.dtypes import LowPrecision
+from tf_amp_rewriter.ir import reach
 from tf_amp_rewriter.ir.flow import Flow, topological_order
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.ops.sums import ADDITIONS, DIFFERENCES, SCALINGS
 from tf_amp_rewriter.reasons import Kind
 from tf_amp_rewriter.rules import free as free_values
-from tf_amp_rewriter.rules.rule import WEIGHTS, Rule
+from tf_amp_rewriter.rules.rule import WEIGHTS, Rule, kept
 
 # Between a value and its difference to the step before stands not much.
 MAX_CLEAR_OPS: Final = 64
@@ -42,10 +42,7 @@ def keep_sums(
     for cycle in _cycles(flow, is_linear):
         if any(ops[number] <= ADDITIONS | SCALINGS for number in cycle):
             for number in cycle:
-                if result[number].eligible and not result[number].by_user:
-                    result[number] = dataclasses.replace(
-                        result[number], eligible=False, kind=Kind.SUM
-                    )
+                result[number] = kept(rules[number], Kind.SUM)
     return result
 
 
@@ -60,12 +57,11 @@ def keep_fixed_points(
     result = list(rules)
     if not flow.loop_tests:
         return result
-    before_test = _reached(flow.loop_tests, flow.sources)
+    before_test = reach.closure(flow.loop_tests, flow.sources.__getitem__)
     moved = _moved(flow, ops, rules, before_test)
-    for number in _reached(moved, flow.readers) & before_test:
-        rule = result[number]
-        if rule.eligible and not rule.by_user and rule.role not in WEIGHTS:
-            result[number] = dataclasses.replace(rule, eligible=False, kind=Kind.CONTROL)
+    for number in reach.closure(moved, flow.readers.__getitem__) & before_test:
+        if rules[number].role not in WEIGHTS:
+            result[number] = kept(rules[number], Kind.CONTROL)
     return result
 
 
@@ -96,16 +92,6 @@ def _moved(
                 if any(other is not one and other & steps for other in terms):
                     moved.add(carried)
     return moved
-
-
-def _reached(roots: Collection[int], edges: Sequence[Sequence[int]]) -> set[int]:
-    """Returns `roots` and all that edges lead to from them."""
-    found, stack = set(roots), list(roots)
-    while stack:
-        near = [number for number in edges[stack.pop()] if number not in found]
-        found.update(near)
-        stack.extend(near)
-    return found
 
 
 def _cycles(flow: Flow, is_part: Callable[[int], bool]) -> Iterator[list[int]]:

@@ -69,3 +69,13 @@ class Rule:
     only_inside: bool = False
     positions: bool = False
     by_user: bool = False
+
+
+def kept(rule: Rule, kind: Kind, detail: str = "") -> Rule:
+    """Returns `rule` for a class that stays float32 for this reason, unless the user wants it low.
+
+    A rule that has a reason already keeps that.
+    """
+    if not rule.eligible or rule.by_user:
+        return rule
+    return dataclasses.replace(rule, eligible=False, kind=kind, detail=detail)

@@ -5,7 +5,6 @@ Each is found by a sweep from the ops that need it so; a sweep visits a class on
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
@@ -27,7 +26,7 @@ from tf_amp_rewriter.ops.exactness import (
 from tf_amp_rewriter.ops.front_ends import LINEAR, LOGARITHMS, MAGNITUDES
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.reasons import Kind
-from tf_amp_rewriter.rules.rule import WEIGHTS, Role, Rule
+from tf_amp_rewriter.rules.rule import WEIGHTS, Role, Rule, kept
 
 Ops = Sequence[frozenset[str]]  # op types, by class
 
@@ -51,7 +50,7 @@ def keep_control(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
     result = list(rules)
     for number in roots:
         if rules[number].role not in WEIGHTS:
-            _keep(result, number, Kind.CONTROL, "")
+            result[number] = kept(result[number], Kind.CONTROL)
     return _keep_to_contractions(flow, roots, result, Kind.CONTROL)
 
 
@@ -64,7 +63,7 @@ def _keep_to_contractions(
         roots,
         lambda source: rules[source].role in WEIGHTS or rules[source].category is Category.ALLOW,
     ):
-        _keep(result, number, kind, "")
+        result[number] = kept(result[number], kind)
     return result
 
 
@@ -89,7 +88,7 @@ def keep_log_magnitudes(flow: Flow, ops: Ops, rules: Sequence[Rule]) -> list[Rul
     result = list(rules)
     for number in {*_upstream(flow, powers, stops), *_downstream(flow, powers, part)}:
         detail = "a logarithm of a power of it would magnify the rounding of small values"
-        _keep(result, number, Kind.CONDITION, detail)
+        result[number] = kept(result[number], Kind.CONDITION, detail)
     return result
 
 
@@ -116,7 +115,7 @@ def keep_singular_probabilities(flow: Flow, ops: Ops, rules: Sequence[Rule]) -> 
     result = list(rules)
     for number in _downstream(flow, ends, part | singular):
         detail = "a logarithm or reciprocal of it would magnify its rounding"
-        _keep(result, number, Kind.CONDITION, detail)
+        result[number] = kept(result[number], Kind.CONDITION, detail)
     return result
 
 
@@ -147,7 +146,7 @@ def keep_small_divisors(
             values = constants.values(attr_of(node.proto, "value").tensor)
             if np.any((dtypes.round_to(values, low) == 0) & (values != 0)):
                 detail = f"holds a divisor that {low.name} would make 0"
-                _keep(result, number, Kind.RANGE, detail)
+                result[number] = kept(result[number], Kind.RANGE, detail)
     return result
 
 
@@ -159,7 +158,9 @@ def keep_exact_tables(flow: Flow, ops: Ops, rules: Sequence[Rule]) -> list[Rule]
             continue
         readers = _readers_behind_clear(flow, rules, number)
         if readers and all(rules[r].positions or ops[r] <= EXACT_READERS for r in readers):
-            _keep(result, number, Kind.CONDITION, "all that reads it needs its exact values")
+            result[number] = kept(
+                result[number], Kind.CONDITION, "all that reads it needs its exact values"
+            )
     return result
 
 
@@ -237,8 +238,3 @@ def ops_of(flow: Flow) -> list[frozenset[str]]:
         else known.setdefault(op := flow.program.node_of(members[0]).op, frozenset({op}))
         for members in flow.members
     ]
-
-
-def _keep(rules: list[Rule], number: int, kind: Kind, detail: str) -> None:
-    if rules[number].eligible and not rules[number].by_user:
-        rules[number] = dataclasses.replace(rules[number], eligible=False, kind=kind, detail=detail)
