@@ -12,6 +12,17 @@ from typing import Final
 TIED_ATTRS: Final[Mapping[str, tuple[str, ...]]] = {"BatchMatMulV3": ("Ta", "Tb", "Tout")}
 
 
+class Output(enum.Enum):
+    """Whether what an op computes is fit for low precision, once it is computed.
+
+    LOW: it is: a low op may read it, by a Cast where the op itself computes in float32.
+    FLOAT32: it is not: what reads it stays float32 (the taint of the pass).
+    """
+
+    LOW = "LOW"
+    FLOAT32 = "FLOAT32"
+
+
 class Category(enum.Enum):
     """What the pass may do with a float32 type variable of an op.
 
@@ -52,6 +63,10 @@ class OpRow:
         positions: its float inputs are coordinates or sizes: what computes them stays float32.
         safe_on_weights: a DENY op that does not taint what it computes from weights alone: a
             variance with its epsilon is no small argument.
+        output: for a DENY row only: LOW if its results do not taint (a mean lies between its
+            terms), though the op itself must compute in float32.
+        pattern: the group of nodes that the row is about (`layer normalisation`), if it is not
+            about the op as such.
         note: the reason in words for people, for DENY and KEEP rows.
     """
 
@@ -68,4 +83,11 @@ class OpRow:
     only_inside: bool = False
     positions: bool = False
     safe_on_weights: bool = False
+    output: Output = Output.FLOAT32
+    pattern: str = ""
     note: str = ""
+
+    @property
+    def taints(self) -> bool:
+        """Whether what is computed from its results must stay float32."""
+        return self.category is Category.DENY and self.output is Output.FLOAT32

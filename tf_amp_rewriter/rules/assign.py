@@ -19,6 +19,7 @@ from tf_amp_rewriter.ops.attrs import attr_of
 from tf_amp_rewriter.ops.conditions import CONDITIONS, NodeFacts
 from tf_amp_rewriter.ops.rows import Category, OpRow
 from tf_amp_rewriter.options import Options
+from tf_amp_rewriter.patterns import find as patterns
 from tf_amp_rewriter.reasons import Kind
 from tf_amp_rewriter.rules import loops, origins, slices
 from tf_amp_rewriter.rules.rule import Role, Rule
@@ -83,6 +84,7 @@ class _Assigner:
         self.carried = frozenset(ties.carried_arguments(flow.program))
         self.table_misfit = origins.misfit_of_tables(flow.program, options.low)
         self.keep = [re.compile(pattern) for pattern in options.keep_float32]
+        self.patterns = patterns.find(flow.program, options.low)
 
     def rule(self, number: int) -> Rule:
         members = self.flow.members[number]
@@ -152,7 +154,7 @@ class _Assigner:
                 Role.NODE,
                 Kind.KEEP,
                 f"op `{node.op}` is defined for float32 alone here",
-                taints=row is not None and row.category is Category.DENY,
+                taints=row is not None and row.taints,
                 positions=row is not None and row.positions,
             )
         if node.op in calls.CALLS or node.op in (ir.ARG, ir.RETVAL):
@@ -209,7 +211,7 @@ class _Assigner:
 
     def op_rule(self, place: ir.TypeVar, node: ir.Node) -> Rule:
         scope = self.flow.program.scopes[place.scope]
-        row = self.row(scope, node)
+        row = self.row(place, node)
         if self.is_named(scope, node):
             return Rule(Category.KEEP, Role.NODE, Kind.USER, "`keep_float32` matches its name")
         if row is None:
@@ -219,8 +221,8 @@ class _Assigner:
             _role(scope, node),
             Kind[row.category.value],
             row.note,
-            taints=row.category is Category.DENY,
-            taints_from_weights=row.category is Category.DENY and not row.safe_on_weights,
+            taints=row.taints,
+            taints_from_weights=row.taints and not row.safe_on_weights,
             bounded=row.bounded,
             discrete=row.discrete,
             only_if_wanted=row.only_if_wanted,
@@ -250,14 +252,14 @@ class _Assigner:
             return dataclasses.replace(rule, kind=Kind.CONDITION, detail=refused)
         return dataclasses.replace(rule, eligible=True)
 
-    def row(self, scope: ir.Scope, node: ir.Node) -> OpRow | None:
+    def row(self, place: ir.TypeVar, node: ir.Node) -> OpRow | None:
         wish = self.wishes.get(node.op)
         if wish is None and self.options.deny_ops == ("*",):
             wish = Category.DENY
-        op = origins.effective_op(scope, node)
+        op = origins.effective_op(self.flow.program.scopes[place.scope], node)
         row = categories.row_for(op, self.low, self.options.device)
         if wish is None:
-            return row
+            return self.patterns.get((place.scope, place.node), row)
         attrs = row.attrs if row is not None else ()
         return OpRow(node.op, wish, "the user's list", attrs=attrs)
 

@@ -1,0 +1,26 @@
+"""All patterns of a program: what is known about nodes for the computation that they are part of.
+
+A pattern finds its nodes and gives each a row, as the tables in `ops/` give one to every op. Such a
+row beats the one of the op, and the user's wishes beat both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tf_amp_rewriter.dtypes import LowPrecision
+from tf_amp_rewriter.ir import program as ir
+from tf_amp_rewriter.ops.rows import OpRow
+
+Rows = Mapping[tuple[int, int], OpRow]  # (scope, node) -> how the pass treats the node
+
+
+def find(program: ir.Program, low: LowPrecision) -> Rows:
+    """Returns the rows of all nodes that belong to a pattern.
+
+    Args:
+        program: the program.
+        low: the low precision asked for.
+    """
+    del program, low
+    return {}
