@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 
 from tf_amp_rewriter.ir import constants
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
-from tf_amp_rewriter.ops import categories, handles
+from tf_amp_rewriter.ops import categories, devices, handles
 from tf_amp_rewriter.ops.attrs import attr_of
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.options import Options
@@ -35,9 +36,7 @@ def build(
         *_constants(flow, decisions, edited, options),
     )
     type_variables = tuple(_type_variables(flow, decisions, options))
-    ops = {entry.op for entry in type_variables}
-    contracting = {op for op in ops if _is_contraction(op, options)}
-    contractions = [entry for entry in type_variables if entry.op in contracting]
+    contractions = _contractions(flow, decisions, options)
     low = sum(entry.precision != "float32" for entry in type_variables)
     return model.Report(
         source="",
@@ -47,7 +46,7 @@ def build(
         type_variables_low=low,
         type_variables_float32=len(type_variables) - low,
         contractions=len(contractions),
-        contractions_low=sum(entry.precision != "float32" for entry in contractions),
+        contractions_low=sum(contractions),
         casts=edited.casts,
         weight_bytes_before=sum(weight.bytes_before for weight in weights),
         weight_bytes_after=sum(weight.bytes_after for weight in weights),
@@ -83,9 +82,23 @@ def _type_variables(
         )
 
 
-def _is_contraction(op: str, options: Options) -> bool:
-    row = categories.row_for(op, options.low, options.device)
-    return row is not None and row.category is Category.ALLOW
+def _contractions(flow: Flow, decisions: Decisions, options: Options) -> list[bool]:
+    """Returns of each type variable of a contraction whether it is low."""
+
+    @functools.cache
+    def is_contraction(op: str, device: str) -> bool:
+        row = categories.row_for(op, options.low, device)
+        return row is not None and row.category is Category.ALLOW
+
+    program = flow.program
+    result = []
+    for var, place in enumerate(program.type_vars):
+        node = program.node_of(var)
+        if place.attr == ir.FIXED or node.proto is None:
+            continue
+        if is_contraction(node.op, devices.effective_device(options.device, node.proto.device)):
+            result.append(decisions[flow.class_of[var]].low)
+    return result
 
 
 def _cause(flow: Flow, decision: Decision) -> str:
