@@ -29,6 +29,7 @@ def to_json(report: model.Report) -> str:
         "elapsed_s": round(report.elapsed_s, 3),
         "format_version": FORMAT_VERSION,
         "lowered_nothing": report.lowered_nothing,
+        "ops_without_kernel": report.ops_without_kernel,
         "tool_version": VERSION,
         "type_variables": [dataclasses.asdict(entry) for entry in _sorted_type_variables(report)],
         "weights": [

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from typing import TYPE_CHECKING
+
+from tf_amp_rewriter.reasons import Kind
 
 if TYPE_CHECKING:
     from tensorflow.core.framework import graph_pb2
@@ -99,3 +102,14 @@ class Report:
     def lowered_nothing(self) -> bool:
         """Whether no type variable became low."""
         return self.type_variables_low == 0
+
+    @property
+    def ops_without_kernel(self) -> dict[str, int]:
+        """Number of nodes by op type that stayed float32 for lack of a kernel, most first."""
+        nodes = {
+            (entry.scope, entry.node): entry.op
+            for entry in self.type_variables
+            if entry.kind == Kind.NO_KERNEL.name
+        }
+        counted = sorted(collections.Counter(nodes.values()).items())
+        return dict(sorted(counted, key=lambda item: -item[1]))
