@@ -23,7 +23,7 @@ def to_json(report: model.Report) -> str:
     fields = {
         field.name: getattr(report, field.name)
         for field in dataclasses.fields(report)
-        if field.name not in ("graph_def", "type_variables", "weights")
+        if field.name not in ("graph_def", "trace", "type_variables", "weights")
     }
     fields |= {
         "elapsed_s": round(report.elapsed_s, 3),

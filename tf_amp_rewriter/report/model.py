@@ -11,6 +11,8 @@ from tf_amp_rewriter.reasons import Kind
 if TYPE_CHECKING:
     from tensorflow.core.framework import graph_pb2
 
+    from tf_amp_rewriter.report.trace import Trace
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TypeVariableReport:
@@ -79,6 +81,7 @@ class Report:
         warnings: sentences that the user should read.
         elapsed_s: wall time of the rewrite in seconds, without TensorFlow's import.
         graph_def: the rewritten graph, where a GraphDef was rewritten.
+        trace: what `explain` looks at: the view of the model that was decided on, by reference.
     """
 
     source: str
@@ -97,6 +100,7 @@ class Report:
     warnings: tuple[str, ...] = ()
     elapsed_s: float = 0.0
     graph_def: graph_pb2.GraphDef | None = None
+    trace: Trace | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def lowered_nothing(self) -> bool:
