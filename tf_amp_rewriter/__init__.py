@@ -1,11 +1,12 @@
 """Offline mixed-precision rewriter for TensorFlow SavedModels and frozen graphs.
 
-Importing this package imports no TensorFlow: the two functions that need it are loaded when they
+Importing this package imports no TensorFlow: the functions that need it are loaded when they
 are first used.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from tf_amp_rewriter import version
@@ -20,7 +21,12 @@ from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.report.model import Report
 
 if TYPE_CHECKING:
-    from tf_amp_rewriter.pipeline import rewrite_graph_def, rewrite_saved_model
+    from tf_amp_rewriter.pipeline import (
+        decide_saved_model,
+        rewrite_graph_def,
+        rewrite_saved_model,
+    )
+    from tf_amp_rewriter.report.explain import explain
 
 __all__ = [
     "FlagError",
@@ -31,23 +37,28 @@ __all__ = [
     "Report",
     "RewriteError",
     "__version__",
+    "decide_saved_model",
+    "explain",
     "rewrite_graph_def",
     "rewrite_saved_model",
 ]
 
 __version__ = version.VERSION
 
-_FROM_PIPELINE = ("rewrite_graph_def", "rewrite_saved_model")
+_MODULES = {  # of what is loaded when it is first asked for
+    "decide_saved_model": "tf_amp_rewriter.pipeline",
+    "explain": "tf_amp_rewriter.report.explain",
+    "rewrite_graph_def": "tf_amp_rewriter.pipeline",
+    "rewrite_saved_model": "tf_amp_rewriter.pipeline",
+}
 
 if not TYPE_CHECKING:  # hidden from type checkers: they would take any name for one of ours
 
     def __getattr__(name: str) -> object:
-        """Returns a function of `pipeline`, which imports TensorFlow, when first asked for it."""
-        if name not in _FROM_PIPELINE:
+        """Returns a function whose module imports TensorFlow when first asked for it."""
+        if name not in _MODULES:
             raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
-        from tf_amp_rewriter import pipeline
-
-        return getattr(pipeline, name)
+        return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

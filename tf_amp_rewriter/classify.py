@@ -254,7 +254,8 @@ class _Pass:
             return Decision(False, Kind.PINNED, "its result only leaves the model"), NO_CAUSE
         if some_low and (not rule.only_if_wanted or self.all_consumers_want(number)):
             return Decision(True, Kind.INFER), NO_CAUSE
-        return Decision(False, Kind.NOTHING_LOW), NO_CAUSE
+        detail = "a low value flows in, but not all that reads it wants low" if some_low else ""
+        return Decision(False, Kind.NOTHING_LOW, detail), NO_CAUSE
 
     def decide_clear(
         self, number: int, flowing: Sequence[int], tainted: int
@@ -270,7 +271,9 @@ class _Pass:
             return Decision(True, Kind.CLEAR), tainted
         if tainted != NO_CAUSE:
             return Decision(False, Kind.TAINTED, "", tainted), tainted
-        return Decision(False, Kind.NOTHING_LOW), number if rule.taints else NO_CAUSE
+        some_low = any(self.decisions[source].low for source in flowing)
+        detail = "not all that flows in is low, nor is all that reads it" if some_low else ""
+        return Decision(False, Kind.NOTHING_LOW, detail), number if rule.taints else NO_CAUSE
 
     def settle_weights(self, order: Sequence[int]) -> None:
         """Lets weights, and CLEAR ops on weights alone, follow their consumers."""

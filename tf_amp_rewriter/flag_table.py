@@ -75,6 +75,22 @@ FLAGS: Final = (
         "Where every decision goes, with its reason; - is standard output.",
         False,
     ),
+    FlagRow(
+        _TOLD,
+        "explain",
+        REPEATED,
+        "NODE",
+        "Why these nodes (a name or a regex) have their precision; needs no output; repeatable.",
+        False,
+    ),
+    FlagRow(
+        _TOLD,
+        "list_rules",
+        SWITCH,
+        "[OP]",
+        "Print what is known about all ops, or about those named, and exit.",
+        False,
+    ),
     FlagRow(_TOLD, "version", SWITCH, "", "Print the version and exit.", False),
     FlagRow(_TOLD, "help", SWITCH, "", "Print this text and exit.", False),
 )

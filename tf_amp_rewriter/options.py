@@ -58,17 +58,26 @@ class Options:
         _expect_one_of("device", self.device, DEVICES)
         _expect_disjoint(self)
         for pattern in self.keep_float32:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise errors.FlagError(
-                    f"`keep_float32` has `{pattern}`, which is no regular expression: {error}"
-                ) from error
+            expect_pattern("keep_float32", pattern)
 
     @property
     def low(self) -> dtypes.LowPrecision:
         """The low precision that `dtype` names."""
         return dtypes.LOW_PRECISIONS[self.dtype]
+
+
+def expect_pattern(name: str, pattern: str) -> None:
+    """Refuses what is no regular expression.
+
+    Raises:
+        errors.FlagError: `pattern`, a value of `name`, is none.
+    """
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise errors.FlagError(
+            f"`{name}` has `{pattern}`, which is no regular expression: {error}"
+        ) from error
 
 
 def _expect_one_of(name: str, value: str, allowed: Sequence[str]) -> None:

@@ -60,7 +60,7 @@ def is_known(op: str) -> bool:
 
 
 def table() -> Mapping[str, Mapping[str, str]]:
-    """Returns op -> type attribute -> letters of the dtypes, as `tools/make_kernel_table.py` says."""
+    """Returns op -> type attribute -> letters; see `tools/make_kernel_table.py` for these."""
     return _table()[1]
 
 

@@ -33,12 +33,12 @@ class Trace:
         """Returns `float32`, `half` or `bfloat16`."""
         return self.options.dtype if self.decisions[number].low else "float32"
 
-    def sentence(self, decision: Decision) -> str:
-        """Returns the reason for a decision in words."""
+    def sentence(self, decision: Decision, *, named: bool = True) -> str:
+        """Returns the reason for a decision in words; with the node that caused it if `named`."""
         cause = decision.cause
         is_users = cause != NO_CAUSE and self.decisions[cause].kind is Kind.USER
         detail = words.OF_A_DENIED_OP if is_users else decision.detail
-        return words.sentence(decision.kind, detail, self.cause(decision))
+        return words.sentence(decision.kind, detail, self.cause(decision) if named else "")
 
     def cause(self, decision: Decision) -> str:
         """Returns the name of the node that caused a decision; empty if none did."""
