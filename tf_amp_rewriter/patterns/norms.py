@@ -49,7 +49,7 @@ class Moments:
     Attributes:
         x: what is normalised.
         mean: the node of its mean, or what that is seen through; None in an RMS norm.
-        nodes: the squares, their mean, and what stands between that and the root.
+        nodes: the squares, what they are of where that is x - mean, and their mean.
         roots: the root, and the divisor made of it.
         epsilon: what is added to the mean of the squares at least, or is the least that it can be.
         is_sum: whether it is the sum of the squares, and not their mean.
@@ -70,7 +70,7 @@ class Norm:
     Attributes:
         scope: index of its scope.
         name: what it is called.
-        moments: the squares, their mean, and what stands between that and the root.
+        moments: the squares, what they are of where that is x - mean, and their mean.
         mean_node: the node that computes the mean; None in an RMS norm.
         roots: the root, and the divisor made of it.
         x: what is normalised, as an input of one of the nodes.
@@ -163,14 +163,13 @@ def _moments(view: View, root: int) -> Moments | None:
     """Returns what a root is the root of, if that is a mean or sum of squares."""
     epsilon, place = 0.0, view.operand(root, 0, _ON_THE_WAY)
     scaled = False
-    guards: list[int] = []
     for _ in range(_MAX_GUARDS):
         node = place[0]
         op = view.op(node)
         if op in {"Mean", "Sum"}:
-            return _of_reduction(view, node, epsilon, op == "Sum" and not scaled, guards)
+            return _of_reduction(view, node, epsilon, op == "Sum" and not scaled)
         if op == "Sub":
-            return _of_difference(view, node, epsilon, guards)
+            return _of_difference(view, node, epsilon)
         sides = (
             [(side, view.constant(node, 1 - side)) for side in range(2)]
             if _is_two(view, node)
@@ -187,7 +186,6 @@ def _moments(view: View, root: int) -> Moments | None:
             scaled, epsilon = True, 0.0
         else:
             return None
-        guards.append(node)
         place = view.operand(node, side, _ON_THE_WAY)
     return None
 
@@ -196,12 +194,10 @@ def _is_two(view: View, node: int) -> bool:
     return len(view.scope.nodes[node].inputs) == 2
 
 
-def _of_reduction(
-    view: View, reduction: int, epsilon: float, is_sum: bool, guards: list[int]
-) -> Moments | None:
+def _of_reduction(view: View, reduction: int, epsilon: float, is_sum: bool) -> Moments | None:
     """Returns the moments whose last is this mean (or sum) of squares."""
     square = view.operand(reduction, 0)[0]
-    nodes = (reduction, *guards, square)
+    nodes = (reduction, square)
     if view.op(square) == "SquaredDifference":
         for side in range(2):
             mean = view.operand(square, side, _SMALL)
@@ -216,12 +212,10 @@ def _of_reduction(
     if centred is None:
         return Moments(base, None, nodes, epsilon, is_sum)
     x, mean = centred
-    return Moments(x, mean, nodes, epsilon, is_sum)
+    return Moments(x, mean, (*nodes, base[0]), epsilon, is_sum)
 
 
-def _of_difference(
-    view: View, difference: int, epsilon: float, guards: list[int]
-) -> Moments | None:
+def _of_difference(view: View, difference: int, epsilon: float) -> Moments | None:
     """Returns the moments of mean(x^2) - mean(x)^2."""
     left, right = (view.operand(difference, side, _SMALL)[0] for side in range(2))
     if view.op(left) not in MEANS:
@@ -230,7 +224,7 @@ def _of_difference(
     x, mean = _squared(view, square), _squared(view, right, _SMALL)
     if x is None or mean is None or not _is_mean_of(view, mean, x):
         return None
-    nodes = (left, *guards, square, right, difference)
+    nodes = (left, square, right)
     return Moments(x, mean, nodes, epsilon, False)
 
 
@@ -263,7 +257,7 @@ def _is_mean_of(view: View, mean: Place, x: Place) -> bool:
 
 
 def _of_root(view: View, root: int, moments: Moments) -> Iterator[Norm]:
-    """Yields the norms that a root is the last moment of."""
+    """Yields the norms that a root is the last moment of; none if it is of use elsewhere too."""
     divides = view.op(root) == "Sqrt"
     epsilon, factor = moments.epsilon, root
     if divides:
@@ -272,11 +266,11 @@ def _of_root(view: View, root: int, moments: Moments) -> Iterator[Norm]:
             factor, least = guarded
             epsilon = max(epsilon, least * least)
     base = dataclasses.replace(moments, roots=tuple({root, factor}), epsilon=epsilon)
-    for user, position in view.uses(factor):
-        applied = _applied(view, user, position, base, divides)
-        if applied is not None:
-            yield applied
-    if not divides:
+    uses = view.uses(factor)
+    applied = [_applied(view, user, position, base, divides) for user, position in uses]
+    if all(applied) and (factor == root or len(view.uses(root)) == 1):
+        yield from filter(None, applied)
+    elif not divides:
         spread = _spread(view, factor, base)
         if spread is not None:
             yield spread
