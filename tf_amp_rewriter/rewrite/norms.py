@@ -20,13 +20,11 @@ In exact arithmetic both are the same; in float32 the second one rounds less, as
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
-from tensorflow.core.framework import graph_pb2, node_def_pb2
-
 from tf_amp_rewriter.dtypes import DT_FLOAT, LowPrecision
+from tf_amp_rewriter.ir import outsiders
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
 from tf_amp_rewriter.patterns import norms
@@ -43,7 +41,7 @@ def indirect(flow: Flow, decisions: Decisions, low: LowPrecision) -> list[Norm]:
     program = flow.program
     found = []
     for index, scope in enumerate(program.scopes):
-        kept = _seen_otherwise(program, scope)
+        kept = outsiders.needed_otherwise(program, scope)
         for norm in norms.find(view(program, index)):
             var = scope.nodes[norm.x[0]].in_vars[norm.x[1]]
             source, port = scope.nodes[norm.x[0]].inputs[norm.x[1]]
@@ -59,59 +57,9 @@ def indirect(flow: Flow, decisions: Decisions, low: LowPrecision) -> list[Norm]:
     return found
 
 
-def _seen_otherwise(program: ir.Program, scope: ir.Scope) -> frozenset[str]:
-    """Returns the nodes of a scope that someone needs besides those that read their values."""
-    source = program.graphs[scope.graph]
-    waited = {
-        ref[1:]
-        for proto in scope.protos_in(source.graph_def)
-        for ref in proto.input
-        if ref[:1] == "^"
-    }
-    if scope.function >= 0:
-        return frozenset(waited | set(scope.function_in(source.graph_def).control_ret.values()))
-    seen = {tensor.partition(":")[0] for tensor in (*source.fetches, *source.feeds)}
-    return frozenset(waited | seen | set(source.roots))
-
-
-def respell(program: ir.Program, found: Sequence[Norm]) -> list[ir.GraphSource]:
-    """Returns the graphs of `program` with these norms spelled directly.
-
-    Linear in the number of nodes; the graphs of `program` are not changed.
-    """
-    graph_defs: dict[int, graph_pb2.GraphDef] = {}
-    for index in sorted({norm.scope for norm in found}):
-        scope = program.scopes[index]
-        if scope.graph not in graph_defs:
-            graph_defs[scope.graph] = graph_pb2.GraphDef()
-            graph_defs[scope.graph].CopyFrom(program.graphs[scope.graph].graph_def)
-        here = [norm for norm in found if norm.scope == index]
-        _respell_in(scope, scope.protos_in(graph_defs[scope.graph]), here)
-    return [
-        dataclasses.replace(source, graph_def=graph_defs.get(graph, source.graph_def))
-        for graph, source in enumerate(program.graphs)
-    ]
-
-
-def _respell_in(scope: ir.Scope, protos: ir.Protos, found: Collection[Norm]) -> None:
-    taken = {node.name for node in scope.nodes}
-    ends = {norm.end: protos[norm.end - scope.num_args] for norm in found}
-    for norm in found:
-        _write(scope, protos, ends[norm.end], norm, taken)
-    removed = {node - scope.num_args for norm in found for node in norm.inner}
-    left = [proto for place, proto in enumerate(protos) if place not in removed]
-    copies = []
-    for proto in left:
-        copies.append(node_def_pb2.NodeDef())
-        copies[-1].CopyFrom(proto)
-    del protos[:]
-    protos.extend(copies)
-
-
-def _write(
-    scope: ir.Scope, protos: ir.Protos, end: node_def_pb2.NodeDef, norm: Norm, taken: set[str]
-) -> None:
-    """Makes `end`, in place, the last op of the norm, and adds the others."""
+def respell(scope: ir.Scope, protos: ir.Protos, norm: Norm, taken: set[str]) -> None:
+    """Spells a norm directly, in place; its inner nodes are left to be removed."""
+    end = protos[norm.end - scope.num_args]
     steps = list(_steps(scope, norm))
     previous = _reference(scope, norm.x)
     for position, (part, op, ref) in enumerate(steps):
