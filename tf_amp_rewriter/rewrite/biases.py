@@ -27,16 +27,13 @@ from tf_amp_rewriter.dtypes import DT_FLOAT
 from tf_amp_rewriter.ir import outsiders
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
-from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.ops.attrs import attr_of
 from tf_amp_rewriter.patterns.view import View, view
 from tf_amp_rewriter.reasons import Decisions
 from tf_amp_rewriter.rewrite import names
 
 _ADDS: Final = frozenset({"Add", "AddV2"})
-_READ: Final = "ReadVariableOp"
 _OUTPUT: Final = "z"  # the output argument of AddV2, Mul and Sub
-_MAX_STEPS: Final = 32  # of what a batch norm computes from its weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +92,7 @@ def _biased(seen: View, addition: int) -> Biased | None:
             return None
         side = 0
     else:
-        sides = [side for side in range(2) if _is_of_weights(seen, (addition, 1 - side))]
+        sides = [side for side in range(2) if _is_weight(seen, (addition, 1 - side))]
         if len(sides) != 1:
             return None
         side = sides[0]
@@ -105,7 +102,7 @@ def _biased(seen: View, addition: int) -> Biased | None:
         return None
     factor, offset = (product, 1 - summed), (end, 1 - position)
     bias = (addition, 1 - side)
-    if not all(_is_of_weights(seen, place) for place in (bias, factor, offset)):
+    if not all(_is_weight(seen, place) for place in (bias, factor, offset)):
         return None
     return Biased(
         seen.index, addition, product, end, (addition, side), bias, factor, offset, summed
@@ -120,19 +117,8 @@ def _sole_reader(seen: View, node: int, ops: frozenset[str]) -> tuple[int, int]:
     return -1, 0
 
 
-def _is_of_weights(seen: View, place: tuple[int, int]) -> bool:
-    """Returns whether an input is computed from constants and variables alone, in a few steps."""
-    stack = [seen.scope.nodes[place[0]].inputs[place[1]][0]]
-    for _ in range(_MAX_STEPS):
-        if not stack:
-            return True
-        node = seen.scope.nodes[stack.pop()]
-        if node.op in (handles.CONSTANT, _READ):
-            continue
-        if not node.inputs or not node.known:
-            return False
-        stack.extend(producer for producer, _ in node.inputs)
-    return False
+def _is_weight(seen: View, place: tuple[int, int]) -> bool:
+    return seen.is_of_weights(seen.scope.nodes[place[0]].inputs[place[1]][0])
 
 
 def fold(scope: ir.Scope, protos: ir.Protos, biased: Biased, taken: set[str]) -> None:
