@@ -23,8 +23,10 @@ from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.reasons import Decisions
 from tf_amp_rewriter.report import build as reports
 from tf_amp_rewriter.report.model import Report
+from tf_amp_rewriter.report.trace import Trace
 from tf_amp_rewriter.rewrite import apply, face_calls, faces, invariants, respell
 from tf_amp_rewriter.rules import assign
+from tf_amp_rewriter.rules.rule import Rule
 from tf_amp_rewriter.saved_model import checkpoint as checkpoints
 from tf_amp_rewriter.saved_model import object_graph, publish, reader, writer
 
@@ -53,17 +55,32 @@ def rewrite_saved_model(
     model = reader.read_saved_model(source, options.tags)
     publish.check_destination(source, destination, options.overwrite)
     with _collector_paused(), errors.at_path(str(source)):
-        graphs = [object_graph.graph_source(m, str(source)) for m in model.meta_graphs]
-        links = object_graph.links(model)
-        rewritten = _rewrite(build.program(graphs), links, options, model.checkpoint)
-        edited = rewritten.edited
-        report = _checked(rewritten, options, model.checkpoint)
+        edited, report = _rewrite_model(model, source, options)
         proto = _edited_proto(model, edited, options)
         with publish.staging_beside(destination) as staging:
             writer.write(source, staging, proto, model.checkpoint, edited.conversions)
             publish.publish(staging, destination, options.overwrite)
     elapsed_s = time.perf_counter() - start
     return reports.with_places(report, str(source), str(destination), elapsed_s)
+
+
+def decide_saved_model(source: PathLike, options: Options = _DEFAULTS) -> Report:
+    """Decides what `rewrite_saved_model` would do with a SavedModel, and writes nothing.
+
+    Args:
+        source: the SavedModel directory.
+        options: what to do.
+
+    Raises:
+        errors.InputError: the input can't be read or is not valid.
+        errors.InternalError: our own fault.
+    """
+    start = time.perf_counter()
+    source = Path(source)
+    model = reader.read_saved_model(source, options.tags)
+    with _collector_paused(), errors.at_path(str(source)):
+        _, report = _rewrite_model(model, source, options)
+    return reports.with_places(report, str(source), "", time.perf_counter() - start)
 
 
 def rewrite_graph_def(graph_def: graph_pb2.GraphDef, options: Options = _DEFAULTS) -> Report:
@@ -110,9 +127,7 @@ def rewrite_frozen_graph(
         raise errors.OutputError(
             "exists already", "give another path, or `--overwrite` to replace it", str(destination)
         )
-    graph_def = reader.read_graph_def(source)
-    with errors.at_path(str(source)):
-        report = rewrite_graph_def(graph_def, options)
+    report = decide_frozen_graph(source, options)
     assert report.graph_def is not None
     if destination.suffix == ".pbtxt":
         data = text_format.MessageToString(report.graph_def).encode()
@@ -123,13 +138,48 @@ def rewrite_frozen_graph(
     return reports.with_places(report, str(source), str(destination), elapsed_s)
 
 
+def decide_frozen_graph(source: PathLike, options: Options = _DEFAULTS) -> Report:
+    """Decides what `rewrite_frozen_graph` would do with a file, and writes nothing.
+
+    Args:
+        source: the file with a frozen GraphDef.
+        options: what to do; see `rewrite_graph_def`.
+
+    Raises:
+        errors.InputError: the input can't be read or is not valid.
+        errors.InternalError: our own fault.
+    """
+    source = Path(source)
+    graph_def = reader.read_graph_def(source)
+    with errors.at_path(str(source)):
+        report = rewrite_graph_def(graph_def, options)
+    return reports.with_places(report, str(source), "", report.elapsed_s)
+
+
 @dataclasses.dataclass(frozen=True)
-class _Rewritten:
-    """The program, what was decided for it, and its new protos."""
+class _Decided:
+    """The program and what was decided for it, with the rules that this came from."""
 
     flow: flows.Flow
+    rules: Sequence[Rule]
     decisions: Decisions
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rewritten:
+    """What was decided, and the new protos."""
+
+    decided: _Decided
     edited: apply.Edited
+
+
+def _rewrite_model(
+    model: reader.Source, source: Path, options: Options
+) -> tuple[apply.Edited, Report]:
+    graphs = [object_graph.graph_source(m, str(source)) for m in model.meta_graphs]
+    links = object_graph.links(model)
+    rewritten = _rewrite(build.program(graphs), links, options, model.checkpoint)
+    return rewritten.edited, _checked(rewritten, options, model.checkpoint)
 
 
 def _rewrite(
@@ -139,26 +189,28 @@ def _rewrite(
     checkpoint: checkpoints.Checkpoint | None,
 ) -> _Rewritten:
     misfit = _misfit_finder(checkpoint, options)
-    flow, decisions = _decide(program, links, options, misfit)
+    decided = _decide(program, links, options, misfit)
     candidates = face_calls.candidates(program)
     if any(candidates):
         copied = _decide(_split(program, candidates), links, options, misfit)
-        gaining = face_calls.gaining(*copied, candidates, (flow, decisions))
+        without = decided.flow, decided.decisions
+        gaining = face_calls.gaining(copied.flow, copied.decisions, candidates, without)
         if gaining == candidates:
-            flow, decisions = copied
+            decided = copied
         elif any(gaining):
-            flow, decisions = _decide(_split(program, gaining), links, options, misfit)
-    spellings = respell.find(flow, decisions, options.low)
+            decided = _decide(_split(program, gaining), links, options, misfit)
+    spellings = respell.find(decided.flow, decided.decisions, options.low)
     if spellings:
-        spelled = build.program(respell.respell(flow.program, spellings))
-        flow, decisions = _decide(spelled, links, options, misfit)
+        spelled = build.program(respell.respell(decided.flow.program, spellings))
+        decided = _decide(spelled, links, options, misfit)
     for _ in range(_MAX_NESTED_LOOPS):
-        mixed = invariants.mixed(flow, decisions)
+        mixed = invariants.mixed(decided.flow, decided.decisions)
         if not mixed:
             break
-        split = build.program(invariants.split(flow.program, mixed))
-        flow, decisions = _decide(split, links, options, misfit)
-    return _Rewritten(flow, decisions, apply.apply(flow, decisions, options.low, options.device))
+        split = build.program(invariants.split(decided.flow.program, mixed))
+        decided = _decide(split, links, options, misfit)
+    edited = apply.apply(decided.flow, decided.decisions, options.low, options.device)
+    return _Rewritten(decided, edited)
 
 
 def _decide(
@@ -166,10 +218,10 @@ def _decide(
     links: variables.Links,
     options: Options,
     misfit: assign.VariableMisfit,
-) -> tuple[flows.Flow, Decisions]:
+) -> _Decided:
     flow = flows.flow(program, links)
     rules = assign.assign(flow, options, misfit)
-    return flow, classify.classify(flow, rules, options.low)
+    return _Decided(flow, rules, classify.classify(flow, rules, options.low))
 
 
 def _split(program: ir.Program, functions: face_calls.Names) -> ir.Program:
@@ -186,7 +238,8 @@ def _checked(
     checkpoint: checkpoints.Checkpoint | None,
 ) -> Report:
     """Returns the report on graphs that were found to be valid."""
-    flow, edited = rewritten.flow, rewritten.edited
+    decided, edited = rewritten.decided, rewritten.edited
+    flow = decided.flow
     for graph, graph_def in zip(flow.program.graphs, edited.graph_defs, strict=True):
         violations = check.check(dataclasses.replace(graph, graph_def=graph_def))
         if violations:
@@ -198,9 +251,10 @@ def _checked(
     warnings = [
         *assign.unused_wishes(flow, options),
         *_training_warnings(flow, edited, options),
-        *_cast_warnings(flow, rewritten.decisions),
+        *_cast_warnings(flow, decided.decisions),
     ]
-    return reports.build(flow, rewritten.decisions, edited, options, checkpoint, warnings)
+    trace = Trace(flow, decided.rules, decided.decisions, options)
+    return reports.build(trace, edited, checkpoint, warnings)
 
 
 def _expect_valid(graph: ir.GraphSource) -> None:

@@ -27,7 +27,7 @@ from tensorflow.core.framework import graph_pb2, node_def_pb2
 from tf_amp_rewriter.dtypes import DT_FLOAT, LowPrecision
 from tf_amp_rewriter.ir import constants, shapes
 from tf_amp_rewriter.ir import program as ir
-from tf_amp_rewriter.ops import conditions, handles
+from tf_amp_rewriter.ops import conditions, devices, handles
 from tf_amp_rewriter.ops import einsum as equations
 from tf_amp_rewriter.ops.attrs import attr_of
 from tf_amp_rewriter.rewrite import einsum, names
@@ -166,8 +166,9 @@ class _ScopeEditor:
     def plan_einsum(self, index: int, node: ir.Node) -> None:
         """Notes an Einsum that must be written out; its readers must know before they connect."""
         assert node.proto is not None
+        device = devices.effective_device(self.device, node.proto.device)
         facts = conditions.NodeFacts(
-            node.proto, self.low, self.device, shapes.input_shapes(self.scope, node)
+            node.proto, self.low, device, shapes.input_shapes(self.scope, node)
         )
         equation = attr_of(node.proto, "equation").s.decode()
         plan = equations.plan(equation)

@@ -14,7 +14,7 @@ from tf_amp_rewriter import dtypes
 from tf_amp_rewriter.ir import constants, shapes, ties
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
-from tf_amp_rewriter.ops import calls, categories, handles, kernels
+from tf_amp_rewriter.ops import calls, categories, devices, handles, kernels
 from tf_amp_rewriter.ops.attrs import attr_of
 from tf_amp_rewriter.ops.conditions import CONDITIONS, NodeFacts
 from tf_amp_rewriter.ops.rows import Category, OpRow
@@ -148,7 +148,7 @@ class _Assigner:
         if not node.known:
             return Rule(Category.KEEP, Role.NODE, Kind.UNKNOWN_OP, f"nobody knows op `{node.op}`")
         if place.attr == ir.FIXED:
-            row = categories.row_for(node.op, self.low, self.options.device)
+            row = categories.row_for(node.op, self.low, self.device_of(node))
             return Rule(
                 Category.KEEP,
                 Role.NODE,
@@ -243,21 +243,28 @@ class _Assigner:
             return dataclasses.replace(
                 rule, category=Category.KEEP, kind=Kind.KEEP, detail=detail, taints=False
             )
-        if not kernels.has_kernel(node.op, place.attr, self.low, self.options.device):
+        device = self.device_of(node)
+        if not kernels.has_kernel(node.op, place.attr, self.low, device):
             where = {"any": "GPU and CPU both", "gpu": "the GPU", "cpu": "the CPU"}
-            detail = f"no {self.low.name} kernel on {where[self.options.device]}"
+            is_pinned = device != self.options.device
+            place_text = "the CPU, to which the model pins it" if is_pinned else where[device]
+            detail = f"no {self.low.name} kernel on {place_text}"
             return dataclasses.replace(rule, kind=Kind.NO_KERNEL, detail=detail)
         refused = self.refused(place, node, row)
         if refused:
             return dataclasses.replace(rule, kind=Kind.CONDITION, detail=refused)
         return dataclasses.replace(rule, eligible=True)
 
+    def device_of(self, node: ir.Node) -> str:
+        pinned = node.proto.device if node.proto is not None else ""
+        return devices.effective_device(self.options.device, pinned)
+
     def row(self, place: ir.TypeVar, node: ir.Node) -> OpRow | None:
         wish = self.wishes.get(node.op)
         if wish is None and self.options.deny_ops == ("*",):
             wish = Category.DENY
         op = origins.effective_op(self.flow.program.scopes[place.scope], node)
-        row = categories.row_for(op, self.low, self.options.device)
+        row = categories.row_for(op, self.low, self.device_of(node))
         if wish is None:
             return self.patterns.get((place.scope, place.node), row)
         attrs = row.attrs if row is not None else ()
@@ -269,7 +276,7 @@ class _Assigner:
         assert node.proto is not None
         scope = self.flow.program.scopes[place.scope]
         facts = NodeFacts(
-            node.proto, self.low, self.options.device, shapes.input_shapes(scope, node)
+            node.proto, self.low, self.device_of(node), shapes.input_shapes(scope, node)
         )
         return CONDITIONS[row.condition](facts)
 
