@@ -228,6 +228,7 @@ class _Assigner:
             only_if_wanted=row.only_if_wanted,
             only_inside=row.only_inside,
             positions=row.positions,
+            source=row.source,
         )
         if node.op in self.wishes or self.options.deny_ops == ("*",):
             by_user = node.op in self.wishes

@@ -54,6 +54,7 @@ class Rule:
         only_inside: float32 where its result only leaves the model.
         positions: what it reads decides a size, an index or an integer.
         by_user: the user's lists say that it may become low, wherever it stands.
+        source: where the row that it comes from is from; empty for what has no row.
     """
 
     category: Category
@@ -69,6 +70,7 @@ class Rule:
     only_inside: bool = False
     positions: bool = False
     by_user: bool = False
+    source: str = ""
 
 
 def kept(rule: Rule, kind: Kind, detail: str = "") -> Rule:
