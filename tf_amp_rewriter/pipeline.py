@@ -24,7 +24,7 @@ from tf_amp_rewriter.reasons import Decisions
 from tf_amp_rewriter.report import build as reports
 from tf_amp_rewriter.report.model import Report
 from tf_amp_rewriter.report.trace import Trace
-from tf_amp_rewriter.rewrite import apply, face_calls, faces, invariants
+from tf_amp_rewriter.rewrite import apply, face_calls, faces, invariants, respell
 from tf_amp_rewriter.rules import assign
 from tf_amp_rewriter.rules.rule import Rule
 from tf_amp_rewriter.saved_model import checkpoint as checkpoints
@@ -199,6 +199,10 @@ def _rewrite(
             decided = copied
         elif any(gaining):
             decided = _decide(_split(program, gaining), links, options, misfit)
+    spellings = respell.find(decided.flow, decided.decisions, options.low)
+    if spellings:
+        spelled = build.program(respell.respell(decided.flow.program, spellings))
+        decided = _decide(spelled, links, options, misfit)
     for _ in range(_MAX_NESTED_LOOPS):
         mixed = invariants.mixed(decided.flow, decided.decisions)
         if not mixed:

@@ -72,6 +72,7 @@ def _type_variables(trace: Trace) -> Iterator[model.TypeVariableReport]:
             kind=decision.kind.name,
             reason=reason,
             cause=cause,
+            source=trace.rules[number].source,
         )
 
 

@@ -27,6 +27,8 @@ class TypeVariableReport:
         kind: the kind of reason, one of `reasons.Kind`'s names.
         reason: the reason, in words.
         cause: the node that caused it (taint, for example); may be empty.
+        source: where the rule of the op is from: a fact's source, the user's rules file, a flag;
+            empty where no rule is about it.
     """
 
     scope: str
@@ -37,6 +39,7 @@ class TypeVariableReport:
     kind: str
     reason: str
     cause: str = ""
+    source: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
