@@ -80,7 +80,7 @@ FLAGS: Final = (
         "explain",
         REPEATED,
         "NODE",
-        "Why these nodes (a name or a regex) have their precision; needs no output; repeatable.",
+        "Tell why these nodes (name or regex) are as they are; repeatable.",
         False,
     ),
     FlagRow(
@@ -101,6 +101,7 @@ its weights; what needs float32 keeps it; inputs and outputs stay as they are.
 
     tf_amp_rewriter --saved_model_dir IN --output_dir OUT [flags]
     tf_amp_rewriter --graph_def IN.pb --outputs A,B --output_graph_def OUT.pb [flags]
+    tf_amp_rewriter --saved_model_dir IN --explain NODE      (writes nothing)
 """
 _EXIT_CODES: Final = """\
 Exit codes:

@@ -99,6 +99,9 @@ def _other_targets(trace: Trace, var: int) -> Iterator[str]:
     assert node.proto is not None
     pinned = node.proto.device
     device = devices.effective_device(options.device, pinned)
+    row = categories.row_for(node.op, options.low, device)
+    if row is None or row.source != trace.rules[trace.flow.class_of[var]].source:
+        return  # not the op's own row decides, but that of a pattern or of the user
     if _obstacle(trace, var, options.low, device) is None:
         return  # something else keeps it
     for other in ("gpu", "cpu"):

@@ -75,8 +75,9 @@ def _matching(program: ir.Program, pattern: str) -> list[_Place]:
     if explained:
         return explained
     if found:
+        count = f"{len(found)} node" if len(found) == 1 else f"{len(found)} nodes"
         raise errors.FlagError(
-            f"`explain` has `{pattern}`, which matches {len(found)} nodes, none of them float32",
+            f"`explain` has `{pattern}`, which matches {count}, none float32",
             "there is nothing to explain: only float32 may become low",
         )
     known = dict.fromkeys(name for _, names in nodes for name in names)

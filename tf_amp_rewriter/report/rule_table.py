@@ -46,7 +46,8 @@ def text(ops: Sequence[str] = ()) -> str:
 
 
 def _unknown(op: str, known: set[str]) -> errors.FlagError:
-    near = difflib.get_close_matches(op, sorted(known), n=3)
+    public = sorted(name for name in known if not name.startswith("_"))
+    near = difflib.get_close_matches(op, public, n=3)
     meant = f"did you mean {' or '.join(f'`{name}`' for name in near)}?" if near else ""
     return errors.FlagError(f"`list_rules` names op `{op}`, which no rule knows", meant)
 
