@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tf_amp_rewriter import version
+from tf_amp_rewriter.environment import grappler_lists
 from tf_amp_rewriter.errors import (
     FlagError,
     InputError,
@@ -17,7 +18,9 @@ from tf_amp_rewriter.errors import (
     RewriteError,
 )
 from tf_amp_rewriter.options import Options
+from tf_amp_rewriter.registry import register_rule, unregister_rule
 from tf_amp_rewriter.report.model import Report
+from tf_amp_rewriter.user_rules import OpRule
 
 if TYPE_CHECKING:
     from tf_amp_rewriter.pipeline import rewrite_graph_def, rewrite_saved_model
@@ -26,13 +29,17 @@ __all__ = [
     "FlagError",
     "InputError",
     "InternalError",
+    "OpRule",
     "Options",
     "OutputError",
     "Report",
     "RewriteError",
     "__version__",
+    "grappler_lists",
+    "register_rule",
     "rewrite_graph_def",
     "rewrite_saved_model",
+    "unregister_rule",
 ]
 
 __version__ = version.VERSION

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from absl import flags
 
-from tf_amp_rewriter import errors, flag_table, options, quiet
+from tf_amp_rewriter import environment, errors, flag_table, options, quiet
 from tf_amp_rewriter.report import json_file, terminal
 from tf_amp_rewriter.version import VERSION
 
@@ -220,7 +220,8 @@ def _request(given: Given) -> Request:
         is_graph_def=source == "graph_def",
         report_json=given.values["report_json"],
         options=options.Options(
-            **{row.name: given.values[row.name] for row in flag_table.FLAGS if row.is_option}
+            **{row.name: given.values[row.name] for row in flag_table.FLAGS if row.is_option},
+            grappler_lists=environment.grappler_lists(os.environ),
         ),
     )
 
