@@ -80,7 +80,7 @@ FLAGS: Final = (
         "missing_op",
         TEXT,
         "WHAT",
-        "If no rule knows an op, so that it stays float32: error, warn, ignore.",
+        "What an op that no rule knows is: error, warn or ignore.",
     ),
     FlagRow(
         _TOLD,

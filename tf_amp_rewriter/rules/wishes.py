@@ -23,7 +23,17 @@ from tf_amp_rewriter.user_rules import UserRule
 
 MAX_NAMED: Final = 3
 # They have no row: other modules handle them.
-_ROWLESS: Final = frozenset({*calls.CALLS, ir.ARG, ir.RETVAL, handles.CONSTANT, handles.CAST})
+_ROWLESS: Final = frozenset(
+    {
+        *calls.CALLS,
+        *(ir.ARG, ir.RETVAL, handles.CONSTANT, handles.CAST),
+        *(handles.SAVE, handles.RESTORE, handles.RESOURCE_VARIABLE),
+        *handles.PLACEHOLDERS,
+        *handles.REF_VARIABLES,
+        *handles.RESOURCE_ACCESS,
+        *handles.REF_ACCESS,
+    }
+)
 # They follow what reads them, or read no values: a pattern that means the nodes around them, as
 # that of a name scope does, means nothing by them.
 _FOLLOWERS: Final = frozenset({*calls.CALLS, handles.CONSTANT, *handles.SHAPE_READERS})
