@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from tf_amp_rewriter import version
+from tf_amp_rewriter.environment import grappler_lists
 from tf_amp_rewriter.errors import (
     FlagError,
     InputError,
@@ -18,7 +19,9 @@ from tf_amp_rewriter.errors import (
     RewriteError,
 )
 from tf_amp_rewriter.options import Options
+from tf_amp_rewriter.registry import register_rule, unregister_rule
 from tf_amp_rewriter.report.model import Report
+from tf_amp_rewriter.user_rules import OpRule
 
 if TYPE_CHECKING:
     from tf_amp_rewriter.pipeline import (
@@ -32,6 +35,7 @@ __all__ = [
     "FlagError",
     "InputError",
     "InternalError",
+    "OpRule",
     "Options",
     "OutputError",
     "Report",
@@ -39,8 +43,11 @@ __all__ = [
     "__version__",
     "decide_saved_model",
     "explain",
+    "grappler_lists",
+    "register_rule",
     "rewrite_graph_def",
     "rewrite_saved_model",
+    "unregister_rule",
 ]
 
 __version__ = version.VERSION

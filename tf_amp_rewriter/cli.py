@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from absl import flags
 
-from tf_amp_rewriter import errors, flag_table, options, quiet
+from tf_amp_rewriter import environment, errors, flag_table, options, quiet
 from tf_amp_rewriter.report import json_file, rule_table, terminal
 from tf_amp_rewriter.version import VERSION
 
@@ -245,7 +245,8 @@ def _request(given: Given) -> Request:
         report_json=given.values["report_json"],
         explain=explain,
         options=options.Options(
-            **{row.name: given.values[row.name] for row in flag_table.FLAGS if row.is_option}
+            **{row.name: given.values[row.name] for row in flag_table.FLAGS if row.is_option},
+            grappler_lists=environment.grappler_lists(os.environ),
         ),
     )
 

@@ -68,6 +68,21 @@ FLAGS: Final = (
         "Nodes whose name it matches (re.search) stay float32; repeatable.",
     ),
     FlagRow(
+        _OPS,
+        "force_low",
+        REPEATED,
+        "REGEX",
+        "Nodes whose name it matches become low where they can; repeatable.",
+    ),
+    FlagRow(_OPS, "rules", TEXT, "FILE", "Rules of your own, .toml; the flags above are stronger."),
+    FlagRow(
+        _OPS,
+        "missing_op",
+        TEXT,
+        "WHAT",
+        "What an op that no rule knows is: error, warn or ignore.",
+    ),
+    FlagRow(
         _TOLD,
         "report_json",
         TEXT,

@@ -7,8 +7,13 @@ import re
 from collections.abc import Sequence
 
 from tf_amp_rewriter import dtypes, errors
+from tf_amp_rewriter.environment import GrapplerLists
+from tf_amp_rewriter.user_rules import Registered, UserRule
 
 DEVICES = ("any", "gpu", "cpu")
+MISSING_OP = ("error", "warn", "ignore")
+
+_NO_LISTS = GrapplerLists()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +32,15 @@ class Options:
             only entry of `deny_ops` denies every op.
         keep_float32: regular expressions; a node whose name one of them matches (`re.search`)
             stays float32.
+        force_low: likewise; the node becomes low whatever the rules say, where it can.
+        rules: path of a TOML file with rules; empty for none. Flags are stronger.
+        missing_op: what to do about float32 nodes of ops that no rule knows: `error`, `warn` or
+            `ignore`.
+        grappler_lists: what grappler's environment variables say; stronger than flags. Only the
+            command line reads them by itself, see `tf_amp_rewriter.grappler_lists`.
+        file_rules: the rules that were read from `rules`; the pipeline fills this in.
+        registered: rules that Python functions decide; the strongest. The pipeline adds those of
+            `register_rule`.
 
     Raises:
         errors.FlagError: a value is not one of those allowed, or an op is in two lists.
@@ -43,6 +57,12 @@ class Options:
     clear_ops: tuple[str, ...] = ()
     deny_ops: tuple[str, ...] = ()
     keep_float32: tuple[str, ...] = ()
+    force_low: tuple[str, ...] = ()
+    rules: str = ""
+    missing_op: str = "warn"
+    grappler_lists: GrapplerLists = _NO_LISTS
+    file_rules: tuple[UserRule, ...] = ()
+    registered: tuple[Registered, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuses values that are not allowed; turns lists into tuples."""
@@ -56,9 +76,11 @@ class Options:
                 )
         _expect_one_of("dtype", self.dtype, tuple(dtypes.LOW_PRECISIONS))
         _expect_one_of("device", self.device, DEVICES)
+        _expect_one_of("missing_op", self.missing_op, MISSING_OP)
         _expect_disjoint(self)
-        for pattern in self.keep_float32:
-            expect_pattern("keep_float32", pattern)
+        for name in ("keep_float32", "force_low"):
+            for pattern in getattr(self, name):
+                expect_pattern(name, pattern)
 
     @property
     def low(self) -> dtypes.LowPrecision:

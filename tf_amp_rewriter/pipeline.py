@@ -15,13 +15,14 @@ from google.protobuf import text_format
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tf_amp_rewriter import classify, errors
-from tf_amp_rewriter.ir import build, check, outsiders, variables
+from tf_amp_rewriter import classify, errors, gather
+from tf_amp_rewriter.ir import build, check, described, outsiders, variables
 from tf_amp_rewriter.ir import flow as flows
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.reasons import Decisions
 from tf_amp_rewriter.report import build as reports
+from tf_amp_rewriter.report import user_wishes
 from tf_amp_rewriter.report.model import Report
 from tf_amp_rewriter.report.trace import Trace
 from tf_amp_rewriter.rewrite import apply, face_calls, faces, invariants, respell
@@ -52,6 +53,7 @@ def rewrite_saved_model(
     """
     start = time.perf_counter()
     source, destination = Path(source), Path(destination)
+    options = gather.gathered(options)
     model = reader.read_saved_model(source, options.tags)
     publish.check_destination(source, destination, options.overwrite)
     with _collector_paused(), errors.at_path(str(source)):
@@ -77,6 +79,7 @@ def decide_saved_model(source: PathLike, options: Options = _DEFAULTS) -> Report
     """
     start = time.perf_counter()
     source = Path(source)
+    options = gather.gathered(options)
     model = reader.read_saved_model(source, options.tags)
     with _collector_paused(), errors.at_path(str(source)):
         _, report = _rewrite_model(model, source, options)
@@ -96,7 +99,8 @@ def rewrite_graph_def(graph_def: graph_pb2.GraphDef, options: Options = _DEFAULT
         errors.InternalError: our own fault.
     """
     start = time.perf_counter()
-    graphs = [_frozen(graph_def, options)]
+    options = gather.gathered(options)
+    graphs = [described.with_descriptions(_frozen(graph_def, options), options.registered)]
     with _collector_paused():
         program = build.program(graphs)
         _expect_tensors(program.main_scope(0), options)
@@ -150,6 +154,7 @@ def decide_frozen_graph(source: PathLike, options: Options = _DEFAULTS) -> Repor
         errors.InternalError: our own fault.
     """
     source = Path(source)
+    options = gather.gathered(options)
     graph_def = reader.read_graph_def(source)
     with errors.at_path(str(source)):
         report = rewrite_graph_def(graph_def, options)
@@ -176,7 +181,10 @@ class _Rewritten:
 def _rewrite_model(
     model: reader.Source, source: Path, options: Options
 ) -> tuple[apply.Edited, Report]:
-    graphs = [object_graph.graph_source(m, str(source)) for m in model.meta_graphs]
+    graphs = [
+        described.with_descriptions(object_graph.graph_source(m, str(source)), options.registered)
+        for m in model.meta_graphs
+    ]
     links = object_graph.links(model)
     rewritten = _rewrite(build.program(graphs), links, options, model.checkpoint)
     return rewritten.edited, _checked(rewritten, options, model.checkpoint)
@@ -248,12 +256,12 @@ def _checked(
                 f"the rewritten graph is not valid: {violations[0]}",
                 "this is a bug of tf_amp_rewriter; please report it with this message",
             )
+    trace = Trace(flow, decided.rules, decided.decisions, options)
     warnings = [
-        *assign.unused_wishes(flow, options),
+        *user_wishes.warnings(trace),
         *_training_warnings(flow, edited, options),
         *_cast_warnings(flow, decided.decisions),
     ]
-    trace = Trace(flow, decided.rules, decided.decisions, options)
     return reports.build(trace, edited, checkpoint, warnings)
 
 

@@ -111,7 +111,8 @@ def test_a_taint_is_followed_to_its_origin() -> None:
           rule       AddV2 is INFER: safe unless what flows in is unsafe; source: grappler infer
           chain      float32   TAINTED  AddV2 `a`
                      float32   DENY     reads Exp `e`: its result grows so fast that it overflows or magnifies rounding
-          to change  --allow_ops AddV2   makes every AddV2 low; mind where the taint comes from
+          to change  --force_low '^a$'   makes this node low; mind where the taint comes from
+                     --allow_ops AddV2   makes every AddV2 low; mind where the taint comes from
         """,  # noqa: E501 # a picture
         explained(TAINTED, "a"),
     )
@@ -270,16 +271,16 @@ def test_the_model_in_a_report_is_no_part_of_its_value() -> None:
 @pytest.mark.parametrize(
     ("text", "node", "options", "flags"),
     [
-        (TAINTED, "a", {}, ["--allow_ops AddV2"]),
-        (TAINTED, "e", {}, ["--allow_ops Exp"]),
+        (TAINTED, "a", {}, ["--force_low '^a$'", "--allow_ops AddV2"]),
+        (TAINTED, "e", {}, ["--force_low '^e$'", "--allow_ops Exp"]),
         (TAINTED, "m", {}, ["--keep_float32 '^m$'"]),
         (TAINTED, "t", {}, ["--keep_float32 '^t$'"]),
         (MISFIT, "s", {}, ["--dtype bfloat16"]),
-        (MISFIT, "a", {}, ["--dtype bfloat16", "--allow_ops AddV2"]),
+        (MISFIT, "a", {}, ["--dtype bfloat16", "--force_low '^a$'", "--allow_ops AddV2"]),
         (MISFIT, "big", {}, ["--dtype bfloat16"]),
-        (POSITION, "r", {}, ["--allow_ops Relu"]),
-        (IDLE, "a", {}, ["--allow_ops AddV2"]),
-        (MEAN, "mean", {}, ["--device gpu", "--allow_ops Mean"]),
+        (POSITION, "r", {}, ["--force_low '^r$'", "--allow_ops Relu"]),
+        (IDLE, "a", {}, ["--force_low '^a$'", "--allow_ops AddV2"]),
+        (MEAN, "mean", {}, ["--device gpu", "--force_low '^mean$'", "--allow_ops Mean"]),
         (SOFTPLUS, "s", {"dtype": "bfloat16"}, ["--device cpu", "--dtype half"]),
         (SOFTPLUS, "s", {"deny_ops": ("Softplus",)}, ["without --deny_ops Softplus"]),
         (SOFTPLUS, "s", {"keep_float32": ("^s", "x")}, ["without --keep_float32 '^s'"]),

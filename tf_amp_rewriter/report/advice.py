@@ -72,8 +72,7 @@ def _to_low(trace: Trace, var: int) -> Iterator[str]:
     if kind is Kind.NO_KERNEL or not _may_be_listed(trace, var):
         return
     risk = _RISKS.get(kind, "")
-    if "force_low" in _FLAGS:
-        yield f"--force_low '^{re.escape(trace.path(var))}$'   makes this node low{risk}"
+    yield f"--force_low '^{re.escape(trace.path(var))}$'   makes this node low{risk}"
     yield f"--allow_ops {node.op}   makes every {node.op} low{risk}"
 
 
@@ -89,6 +88,9 @@ def _without_users_flag(trace: Trace, var: int) -> Iterator[str]:
     for pattern in options.keep_float32:
         if re.search(pattern, path):
             yield f"without --keep_float32 '{pattern}'"
+    source = trace.rules[trace.flow.class_of[var]].source
+    if source and not source.startswith("--"):
+        yield f"without {source}"
 
 
 def _other_targets(trace: Trace, var: int) -> Iterator[str]:

@@ -7,22 +7,23 @@ neighbours make of it.
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from tf_amp_rewriter import dtypes
-from tf_amp_rewriter.ir import constants, shapes, ties
+from tf_amp_rewriter.ir import constants, op_defs, shapes, ties
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
-from tf_amp_rewriter.ops import calls, categories, devices, handles, kernels
+from tf_amp_rewriter.ops import calls, categories, handles, kernels
 from tf_amp_rewriter.ops.attrs import attr_of
 from tf_amp_rewriter.ops.conditions import CONDITIONS, NodeFacts
 from tf_amp_rewriter.ops.rows import Category, OpRow
 from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.patterns import find as patterns
 from tf_amp_rewriter.reasons import Kind
+from tf_amp_rewriter.rules import book as books
 from tf_amp_rewriter.rules import loops, origins, slices
 from tf_amp_rewriter.rules.rule import Role, Rule
+from tf_amp_rewriter.user_rules import UserRule
 
 _FLOATS = (dtypes.DT_FLOAT, dtypes.DT_DOUBLE, dtypes.DT_HALF, dtypes.DT_BFLOAT16)
 
@@ -50,28 +51,6 @@ def assign(flow: Flow, options: Options, variable_misfit: VariableMisfit) -> lis
     return slices.keep_exact_tables(flow, ops, rules)
 
 
-def unused_wishes(flow: Flow, options: Options) -> list[str]:
-    """Returns a sentence for every op type and pattern of the user's that matches nothing."""
-    ops = {flow.program.node_of(var).op for var in range(len(flow.program.type_vars))}
-    names = {
-        name
-        for var, place in enumerate(flow.program.type_vars if options.keep_float32 else ())
-        for name in _names(flow.program.scopes[place.scope], flow.program.node_of(var))
-    }
-    unused = [
-        f"`{flag}` names op `{op}`, which no float32 node of the model has"
-        for flag in ("allow_ops", "infer_ops", "clear_ops", "deny_ops")
-        for op in getattr(options, flag)
-        if op != "*" and op not in ops
-    ]
-    unused += [
-        f"`keep_float32` pattern `{pattern}` matches no float32 node"
-        for pattern in options.keep_float32
-        if not any(re.search(pattern, name) for name in names)
-    ]
-    return unused
-
-
 class _Assigner:
     """Finds the rule of one class at a time; keeps only what all of them share."""
 
@@ -80,10 +59,9 @@ class _Assigner:
         self.options = options
         self.low = options.low
         self.variable_misfit = variable_misfit
-        self.wishes = _wishes(options)
+        self.book = books.book(options)
         self.carried = frozenset(ties.carried_arguments(flow.program))
         self.table_misfit = origins.misfit_of_tables(flow.program, options.low)
-        self.keep = [re.compile(pattern) for pattern in options.keep_float32]
         self.patterns = patterns.find(flow.program, options.low)
 
     def rule(self, number: int) -> Rule:
@@ -91,7 +69,7 @@ class _Assigner:
         if number in self.flow.variable_of:
             return self.variable_rule(number)
         rules = [self.member_rule(var) for var in members]
-        rule = next((r for r in rules if not r.eligible), rules[0])
+        rule = min(rules, key=lambda r: (r.eligible, not r.by_user)) if len(rules) > 1 else rules[0]
         if len(members) > 1 and any(r.role is Role.CONSTANT for r in rules):
             rule = dataclasses.replace(rule, role=Role.CAPTURED)
         if number in self.flow.pinned and rule.role is not Role.CONSTANT:
@@ -130,17 +108,10 @@ class _Assigner:
             return dataclasses.replace(rule, eligible=False, kind=Kind.RANGE, detail=misfit)
         return rule
 
-    def is_named(self, scope: ir.Scope, node: ir.Node) -> bool:
-        """Returns whether a pattern of the user's matches the node's name, or `function/node`."""
-        return any(pattern.search(name) for pattern in self.keep for name in _names(scope, node))
-
     def is_kept(self, var: int) -> bool:
         scope = self.flow.program.scopes[self.flow.program.type_vars[var].scope]
-        return self.is_kept_node(scope, self.flow.program.node_of(var))
-
-    def is_kept_node(self, scope: ir.Scope, node: ir.Node) -> bool:
-        denied = self.wishes.get(node.op) is Category.DENY or self.options.deny_ops == ("*",)
-        return denied or self.is_named(scope, node)
+        wish = self.book.rule_of(scope, self.flow.program.node_of(var))
+        return wish is not None and not wish.lowers
 
     def member_rule(self, var: int) -> Rule:
         place = self.flow.program.type_vars[var]
@@ -184,8 +155,10 @@ class _Assigner:
         assert node.proto is not None
         source, target = attr_of(node.proto, "SrcT").type, attr_of(node.proto, "DstT").type
         scope = self.flow.program.scopes[place.scope]
-        if self.is_kept_node(scope, node):
-            return Rule(Category.KEEP, Role.NODE, Kind.USER)
+        wish = self.book.rule_of(scope, node)
+        if wish is not None and not wish.lowers:
+            told = books.source_of(wish)
+            return Rule(Category.KEEP, Role.NODE, Kind.USER, wish.reason, source=told)
         if place.attr == "SrcT":
             if target == self.low.proto and not attr_of(node.proto, "Truncate").b:
                 return Rule(Category.CLEAR, Role.CAST_DOWN, Kind.CLEAR, eligible=True)
@@ -211,9 +184,8 @@ class _Assigner:
 
     def op_rule(self, place: ir.TypeVar, node: ir.Node) -> Rule:
         scope = self.flow.program.scopes[place.scope]
-        row = self.row(place, node)
-        if self.is_named(scope, node):
-            return Rule(Category.KEEP, Role.NODE, Kind.USER, "`keep_float32` matches its name")
+        wish = self.book.rule_of(scope, node)
+        row = self.row(place, node, wish)
         if row is None:
             return Rule(Category.KEEP, Role.NODE, Kind.KEEP, f"no rule knows op `{node.op}`")
         rule = Rule(
@@ -228,48 +200,60 @@ class _Assigner:
             only_if_wanted=row.only_if_wanted,
             only_inside=row.only_inside,
             positions=row.positions,
+            by_user=wish is not None and not wish.is_broad,
             source=row.source,
         )
-        if node.op in self.wishes or self.options.deny_ops == ("*",):
-            by_user = node.op in self.wishes
-            rule = dataclasses.replace(rule, detail="", by_user=by_user)
-            if row.category is Category.DENY:
-                return dataclasses.replace(rule, kind=Kind.USER)
+        if wish is not None and not wish.lowers:
+            return dataclasses.replace(rule, kind=Kind.USER)
         if node.op in handles.TABLE_LOOKUPS and self.table_misfit:
             return dataclasses.replace(rule, kind=Kind.RANGE, detail=self.table_misfit, taints=True)
         if row.category in (Category.DENY, Category.KEEP):
             return rule
+        return self.lowered(place, node, row, rule)
+
+    def lowered(self, place: ir.TypeVar, node: ir.Node, row: OpRow, rule: Rule) -> Rule:
+        """Returns the rule of a node whose row lets it be low, if its attribute and kernel do."""
         if row.attrs and place.attr not in row.attrs:
             detail = f"attribute `{place.attr}` of op `{node.op}` stays float32"
             return dataclasses.replace(
                 rule, category=Category.KEEP, kind=Kind.KEEP, detail=detail, taints=False
             )
-        device = self.device_of(node)
-        if not kernels.has_kernel(node.op, place.attr, self.low, device):
-            where = {"any": "GPU and CPU both", "gpu": "the GPU", "cpu": "the CPU"}
-            is_pinned = device != self.options.device
-            place_text = "the CPU, to which the model pins it" if is_pinned else where[device]
-            detail = f"no {self.low.name} kernel on {place_text}"
-            return dataclasses.replace(rule, kind=Kind.NO_KERNEL, detail=detail)
+        missing = self.missing_kernel(place, node, rule)
+        if missing:
+            return dataclasses.replace(rule, kind=Kind.NO_KERNEL, detail=missing)
         refused = self.refused(place, node, row)
         if refused:
             return dataclasses.replace(rule, kind=Kind.CONDITION, detail=refused)
         return dataclasses.replace(rule, eligible=True)
 
-    def device_of(self, node: ir.Node) -> str:
-        pinned = node.proto.device if node.proto is not None else ""
-        return devices.effective_device(self.options.device, pinned)
+    def missing_kernel(self, place: ir.TypeVar, node: ir.Node, rule: Rule) -> str:
+        """Returns why there is no low kernel, or ""; of custom ops the user knows better."""
+        if rule.by_user and not kernels.is_known(node.op):
+            graph = self.flow.program.graphs[self.flow.program.scopes[place.scope].graph]
+            return op_defs.forbids(node.op, place.attr, self.low, graph.op_defs)
+        device = self.device_of(node)
+        if kernels.has_kernel(node.op, place.attr, self.low, device):
+            return ""
+        where = {"any": "GPU and CPU both", "gpu": "the GPU", "cpu": "the CPU"}
+        is_pinned = device != self.options.device
+        place_text = "the CPU, to which the model pins it" if is_pinned else where[device]
+        return f"no {self.low.name} kernel on {place_text}"
 
-    def row(self, place: ir.TypeVar, node: ir.Node) -> OpRow | None:
-        wish = self.wishes.get(node.op)
-        if wish is None and self.options.deny_ops == ("*",):
-            wish = Category.DENY
+    def device_of(self, node: ir.Node) -> str:
+        return self.book.device_of(node)
+
+    def row(self, place: ir.TypeVar, node: ir.Node, wish: UserRule | None) -> OpRow | None:
+        """Returns the user's row, else the one of a pattern, else the one of the op."""
         op = origins.effective_op(self.flow.program.scopes[place.scope], node)
         row = categories.row_for(op, self.low, self.device_of(node))
         if wish is None:
             return self.patterns.get((place.scope, place.node), row)
-        attrs = row.attrs if row is not None else ()
-        return OpRow(node.op, wish, "the user's list", attrs=attrs)
+        if not wish.force_low:
+            return books.as_row(wish, node.op, row)
+        attrs = wish.attrs or (row.attrs if row is not None else ())
+        positions = row is not None and row.positions
+        source = books.source_of(wish)
+        return OpRow(node.op, Category.ALLOW, source, attrs=attrs, positions=positions)
 
     def refused(self, place: ir.TypeVar, node: ir.Node, row: OpRow) -> str:
         if not row.condition:
@@ -282,21 +266,9 @@ class _Assigner:
         return CONDITIONS[row.condition](facts)
 
 
-def _names(scope: ir.Scope, node: ir.Node) -> tuple[str, ...]:
-    functions = (scope.name, scope.face)
-    return (node.name, *(f"{function}/{node.name}" for function in functions if function))
-
-
 def _role(scope: ir.Scope, node: ir.Node) -> Role:
     if node.op in handles.SHAPE_READERS:
         return Role.SHAPE
     if node.op in handles.TABLE_READERS and origins.is_large_table(scope, node):
         return Role.TABLE
     return Role.NODE
-
-
-def _wishes(options: Options) -> Mapping[str, Category]:
-    wishes = dict.fromkeys(options.allow_ops, Category.ALLOW)
-    wishes |= dict.fromkeys(options.infer_ops, Category.INFER)
-    wishes |= dict.fromkeys(options.clear_ops, Category.CLEAR)
-    return wishes | dict.fromkeys(options.deny_ops, Category.DENY)
