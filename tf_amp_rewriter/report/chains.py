@@ -11,12 +11,14 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.reasons import NO_CAUSE, Kind
 from tf_amp_rewriter.report.trace import Trace
 from tf_amp_rewriter.rules.rule import WEIGHTS, Role
 
+MAX_STEPS: Final = 10  # of a longer way the steps before its end are left out
 READS, READ_BY = "reads", "is read by"
 _SEEDS = (Role.TABLE, Role.CAST_UP, Role.CAST_DOWN)
 
@@ -26,12 +28,51 @@ class Chain:
     """A way through the program.
 
     Attributes:
-        steps: classes, from the one that is explained to the one that the reason comes from.
+        steps: classes, from the one that is explained to the one that the reason comes from; of a
+            long way the first and the last.
         relation: what each of them is to the next: `READS` or `READ_BY`.
+        left_out: number of classes left out.
+        gap: index of the step in front of which they are left out.
     """
 
     steps: tuple[int, ...]
     relation: str = READS
+    left_out: int = 0
+    gap: int = 0
+
+    def behind(self, *first: int) -> Chain:
+        """Returns the chain with other steps in front."""
+        return dataclasses.replace(
+            self, steps=(*first, *self.steps), gap=self.gap + len(first) if self.left_out else 0
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ways:
+    """The ways from all classes that a search reached to those where it began.
+
+    Attributes:
+        before: the next class on the way, -1 at its end.
+        end: the class at the end.
+        length: the number of steps to there.
+    """
+
+    before: Mapping[int, int]
+    end: Mapping[int, int]
+    length: Mapping[int, int]
+
+    def of(self, number: int, relation: str = READS) -> Chain:
+        """Returns the way from a class, which is only itself where the search did not come."""
+        left_out = self.length.get(number, 0) + 1 - MAX_STEPS
+        steps = [number]
+        while len(steps) < MAX_STEPS - (left_out > 0):
+            following = self.before.get(steps[-1], NO_CAUSE)
+            if following == NO_CAUSE:
+                break
+            steps.append(following)
+        if left_out > 0:
+            return Chain((*steps, self.end[number]), relation, left_out, len(steps))
+        return Chain(tuple(steps), relation)
 
 
 class Chains:
@@ -41,7 +82,7 @@ class Chains:
         """Searches nothing yet."""
         self.trace = trace
         self.flow = trace.flow
-        self._from_causes: dict[int, Mapping[int, int]] = {}
+        self._from_causes: dict[int, _Ways] = {}
 
     def of(self, number: int) -> Chain:
         """Returns why a class has its precision; of one step where that is its own affair."""
@@ -50,16 +91,18 @@ class Chains:
             return self._of_low(number)
         match decision.kind:
             case Kind.TAINTED | Kind.RANGE if decision.cause not in (NO_CAUSE, number):
-                way = _way(self._from_cause(decision.cause), number)
-                return Chain((*way[:-1], *self.of(way[-1]).steps)) if len(way) > 1 else Chain(way)
+                way = self._from_cause(decision.cause).of(number)
+                if way.left_out or len(way.steps) < 2:
+                    return way
+                return self.of(way.steps[-1]).behind(*way.steps[:-1])
             case Kind.NOTHING_LOW:
-                return Chain(_way(self._from_float32, number))
+                return self._from_float32.of(number)
             case Kind.POSITION:
-                return Chain(_way(self._to_positions, number), READ_BY)
+                return self._to_positions.of(number, READ_BY)
             case Kind.CONTROL:
-                return Chain(_way(self._to_control, number), READ_BY)
+                return self._to_control.of(number, READ_BY)
             case Kind.SUM:
-                return Chain(self._round_loop(number), READ_BY)
+                return self._round_loop(number)
             case Kind.CONSUMERS:
                 return Chain((number, *self._reader(number)), READ_BY)
             case _:
@@ -69,14 +112,13 @@ class Chains:
         if self.trace.rules[number].category is Category.ALLOW:
             return Chain((number,))
         if self._is_weight(number):
-            return Chain(_way(self._to_contractions, number), READ_BY)
-        after = _way(self._from_contractions, number)
-        if len(after) > 1 or number in self._from_contractions:
-            return Chain(after)
-        return Chain(_way(self._to_contractions, number), READ_BY)
+            return self._to_contractions.of(number, READ_BY)
+        if number in self._from_contractions.before:
+            return self._from_contractions.of(number)
+        return self._to_contractions.of(number, READ_BY)
 
     @functools.cached_property
-    def _from_contractions(self) -> Mapping[int, int]:
+    def _from_contractions(self) -> _Ways:
         """The ways of low values to the contraction, table or Cast that they began at."""
         seeds = [n for n in self._lows if self._is_seed(n) and not self._is_weight(n)]
         return _search(
@@ -86,13 +128,13 @@ class Chains:
         )
 
     @functools.cached_property
-    def _to_contractions(self) -> Mapping[int, int]:
+    def _to_contractions(self) -> _Ways:
         """The ways of low values to the contraction that reads them."""
         seeds = [n for n in self._lows if self._is_seed(n)]
         return _search(seeds, self.flow.sources, lambda n: self.trace.decisions[n].low)
 
     @functools.cached_property
-    def _from_float32(self) -> Mapping[int, int]:
+    def _from_float32(self) -> _Ways:
         """The ways of values that nothing low flows into to what is float32 for another reason."""
 
         def follows(number: int) -> bool:
@@ -106,19 +148,19 @@ class Chains:
         return _search(starts, self.flow.readers, follows)
 
     @functools.cached_property
-    def _to_positions(self) -> Mapping[int, int]:
+    def _to_positions(self) -> _Ways:
         roots = [number for number, rule in enumerate(self.trace.rules) if rule.positions]
         return self._upstream(roots, Kind.POSITION)
 
     @functools.cached_property
-    def _to_control(self) -> Mapping[int, int]:
+    def _to_control(self) -> _Ways:
         return self._upstream(sorted(self.flow.steering), Kind.CONTROL)
 
-    def _upstream(self, roots: Iterable[int], kind: Kind) -> Mapping[int, int]:
+    def _upstream(self, roots: Iterable[int], kind: Kind) -> _Ways:
         decisions = self.trace.decisions
         return _search(roots, self.flow.sources, lambda number: decisions[number].kind is kind)
 
-    def _from_cause(self, cause: int) -> Mapping[int, int]:
+    def _from_cause(self, cause: int) -> _Ways:
         """Returns the ways to the origin of a taint, along what hands it on."""
         if cause not in self._from_causes:
             decisions, rules = self.trace.decisions, self.trace.rules
@@ -133,14 +175,15 @@ class Chains:
             self._from_causes[cause] = _search([cause], self.flow.readers, hands_on)
         return self._from_causes[cause]
 
-    def _round_loop(self, number: int) -> tuple[int, ...]:
+    def _round_loop(self, number: int) -> Chain:
         """Returns the way of a sum once round its loop, back to itself."""
         decisions = self.trace.decisions
         back = _search(
             [number], self.flow.sources, lambda source: decisions[source].kind is Kind.SUM
         )
-        first = next((r for r in self.flow.readers[number] if r in back and r != number), None)
-        return (number,) if first is None else (number, *_way(back, first))
+        found = (r for r in self.flow.readers[number] if r in back.before and r != number)
+        first = next(found, None)
+        return Chain((number,)) if first is None else back.of(first, READ_BY).behind(number)
 
     def _reader(self, number: int) -> Sequence[int]:
         """Returns a reader of a class that is no weight itself, if there is one."""
@@ -162,21 +205,18 @@ class Chains:
 
 def _search(
     starts: Iterable[int], near: Sequence[Sequence[int]], is_part: Callable[[int], bool]
-) -> Mapping[int, int]:
-    """Returns of each class that is reached the one before it; -1 for those it starts at."""
+) -> _Ways:
+    """Returns the ways from all classes that are reached back to `starts`."""
     before = dict.fromkeys(starts, NO_CAUSE)
+    end = {number: number for number in before}
+    length = dict.fromkeys(before, 0)
     queue = collections.deque(before)
     while queue:
         number = queue.popleft()
         for other in near[number]:
             if other not in before and is_part(other):
                 before[other] = number
+                end[other] = end[number]
+                length[other] = length[number] + 1
                 queue.append(other)
-    return before
-
-
-def _way(before: Mapping[int, int], number: int) -> tuple[int, ...]:
-    way = [number]
-    while (next_one := before.get(way[-1], NO_CAUSE)) != NO_CAUSE:
-        way.append(next_one)
-    return tuple(way)
+    return _Ways(before, end, length)

@@ -17,9 +17,7 @@ from tf_amp_rewriter.report.chains import Chain, Chains
 from tf_amp_rewriter.report.trace import Trace, attribute
 from tf_amp_rewriter.rules.rule import WEIGHTS
 
-# Of a longer chain the middle is left out, and of a long list of attributes the end.
-MAX_STEPS: Final = 10
-MAX_ATTRIBUTES: Final = 4
+MAX_ATTRIBUTES: Final = 4  # of a longer list the end is left out
 _LABEL: Final = 11  # width of what stands in front of each line
 _MEANINGS: Final = {
     Category.ALLOW: "always gains from low precision",
@@ -153,19 +151,16 @@ def _rule(trace: Trace, var: int) -> str:
 
 
 def _chain(trace: Trace, chain: Chain, var: int) -> Iterator[str]:
-    """Yields a line for each step but in the middle of a long chain; none for a single step."""
+    """Yields a line for each step that is not left out; none for a single step."""
     steps = chain.steps
     if len(steps) < 2:
         return
     kinds = [trace.decisions[number].kind.name for number in steps]
     widths = len("bfloat16"), max(map(len, kinds))
     home = trace.flow.program.type_vars[var].scope
-    hidden = range(MAX_STEPS // 2, MAX_STEPS // 2 + max(len(steps) - MAX_STEPS, 0))
     for index, number in enumerate(steps):
-        if index in hidden:
-            if index == hidden.start:
-                yield f"{'..':{widths[0]}}  {'..':{widths[1]}}  {len(hidden)} more steps"
-            continue
+        if chain.left_out and index == chain.gap:
+            yield f"{'..':{widths[0]}}  {'..':{widths[1]}}  {chain.left_out} more steps"
         name = f"{chain.relation} {_class_name(trace, number, home)}"
         if index == 0:
             name = _name(trace, var, home)
