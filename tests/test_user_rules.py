@@ -171,7 +171,7 @@ def test_an_attribute_that_no_node_has_is_named(tmp_path: pathlib.Path) -> None:
     rules = file_with(tmp_path, '[[rule]]\nop = "Exp"\ncategory = "infer"\nattrs = "Tx"\n')
 
     assert rewrite(rules=rules).warnings == (
-        f"rules file {rules} rule 1 names attribute `Tx`, which no node that it matches has",
+        f"rules file {rules} rule 1 has attribute `Tx`, which no node that it matches has",
     )
 
 

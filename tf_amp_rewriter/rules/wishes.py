@@ -125,7 +125,7 @@ def _unused(book: books.Book, nodes: Sequence[_Place]) -> Iterator[str]:
             for op in unknown:
                 yield f"{_subject(rule)} names op `{op}`, which no float32 node of the model has"
             for attr in _unknown_attrs(book, rule, nodes):
-                yield f"{_subject(rule)} names attribute `{attr}`, which no node that it matches has"
+                yield f"{_subject(rule)} has attribute `{attr}`, which no node that it matches has"
             is_named = rule.node or rule.function
             if is_named and not unknown and not any(book.matches(rule, *place) for place in nodes):
                 yield f"{_subject(rule)} matches no float32 node"
