@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from tensorflow.core.framework import graph_pb2, types_pb2
+from tensorflow.core.framework import graph_pb2, op_def_pb2, types_pb2
 
 import tf_amp_rewriter
 from tests import graph_text
-from tf_amp_rewriter import cli, environment, errors, registry, rules_file
+from tf_amp_rewriter import cli, dtypes, environment, errors, registry, rules_file
+from tf_amp_rewriter.ir import op_defs
 from tf_amp_rewriter.report import model
 
 PREFIX = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_"
@@ -164,6 +165,32 @@ def test_rules_that_match_nothing_are_named(tmp_path: pathlib.Path) -> None:
         f"rules file {rules} rule 1 names op `Conv2D`, which no float32 node of the model has",
         f"rules file {rules} rule 2 matches no float32 node",
     )
+
+
+def test_an_attribute_that_no_node_has_is_named(tmp_path: pathlib.Path) -> None:
+    rules = file_with(tmp_path, '[[rule]]\nop = "Exp"\ncategory = "infer"\nattrs = "Tx"\n')
+
+    assert rewrite(rules=rules).warnings == (
+        f"rules file {rules} rule 1 has attribute `Tx`, which no node that it matches has",
+    )
+
+
+@pytest.mark.parametrize(("compute", "precision"), [("low", "float32"), ("float32", "half")])
+def test_compute_says_whether_limits_on_sums_hold(
+    compute: str, precision: str, tmp_path: pathlib.Path
+) -> None:
+    text = """
+        x: f32[1,64,64,2] = Placeholder
+        w: f32[1,1,2,2] = Const(seed=1)
+        c = Conv2D(x, w, strides=[1, 1, 1, 1], padding="VALID")
+        p = AvgPool(c, ksize=[1, 64, 64, 1], strides=[1, 1, 1, 1], padding="VALID")
+        d = Conv2D(p, w, strides=[1, 1, 1, 1], padding="VALID")
+        y = Identity(d)
+    """
+    rule = f'[[rule]]\nop = "AvgPool"\ncategory = "infer"\ncompute = "{compute}"\n'
+    report = rewrite_graph(graph_text.parse(text), rules=file_with(tmp_path, rule))
+
+    assert precisions(report, "c p d") == f"half {precision} half"
 
 
 @pytest.mark.parametrize(
@@ -413,6 +440,17 @@ def test_a_registered_rule_that_fails_is_named(decide: registry.Decide, message:
         rewrite()
 
     assert str(caught.value) == f"e: the registered rule of op `Exp` {message}"
+
+
+def test_the_definition_of_a_custom_op_may_forbid_the_dtype() -> None:
+    own = op_def_pb2.OpDef(name="MyOp")
+    own.attr.add(name="T", type="type").allowed_values.list.type.append(types_pb2.DT_FLOAT)
+    own.attr.add(name="U", type="type")
+
+    assert op_defs.forbids("MyOp", "T", dtypes.HALF, {"MyOp": own}) == (
+        "the definition of op `MyOp` does not allow half for attribute `T`"
+    )
+    assert op_defs.forbids("MyOp", "U", dtypes.HALF, {"MyOp": own}) == ""
 
 
 @pytest.mark.usefixtures("clean_registry")

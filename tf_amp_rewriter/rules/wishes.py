@@ -124,9 +124,19 @@ def _unused(book: books.Book, nodes: Sequence[_Place]) -> Iterator[str]:
             unknown = [op for op in rule.ops if op not in ops and not rule.is_broad]
             for op in unknown:
                 yield f"{_subject(rule)} names op `{op}`, which no float32 node of the model has"
+            for attr in _unknown_attrs(book, rule, nodes):
+                yield f"{_subject(rule)} has attribute `{attr}`, which no node that it matches has"
             is_named = rule.node or rule.function
             if is_named and not unknown and not any(book.matches(rule, *place) for place in nodes):
                 yield f"{_subject(rule)} matches no float32 node"
+
+
+def _unknown_attrs(book: books.Book, rule: UserRule, nodes: Sequence[_Place]) -> list[str]:
+    if not rule.attrs:
+        return []
+    matched = [node for scope, node in nodes if book.matches(rule, scope, node)]
+    known = {attr for node in matched for attr, _, _ in node.attr_vars}
+    return [attr for attr in rule.attrs if matched and attr not in known]
 
 
 def _subject(rule: UserRule) -> str:
