@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from tf_amp_rewriter.dtypes import LowPrecision
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops.rows import OpRow
+from tf_amp_rewriter.patterns import attention, exponentials, gelu, view
 
 Rows = Mapping[tuple[int, int], OpRow]  # (scope, node) -> how the pass treats the node
 
@@ -22,5 +23,13 @@ def find(program: ir.Program, low: LowPrecision) -> Rows:
         program: the program.
         low: the low precision asked for.
     """
-    del program, low
-    return {}
+    found: dict[tuple[int, int], OpRow] = {}
+    for index in range(len(program.scopes)):
+        scope = view.view(program, index)
+        for node, row in attention.rows(scope, program, low):
+            found[index, node] = row
+        for node, row in exponentials.rows(scope):
+            found[index, node] = row
+        for node, row in gelu.rows(scope):
+            found[index, node] = row
+    return found
