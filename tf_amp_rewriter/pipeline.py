@@ -23,7 +23,7 @@ from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.reasons import Decisions
 from tf_amp_rewriter.report import build as reports
 from tf_amp_rewriter.report.model import Report
-from tf_amp_rewriter.rewrite import apply, face_calls, faces, invariants
+from tf_amp_rewriter.rewrite import apply, batch_norms_v1, face_calls, faces, invariants, respell
 from tf_amp_rewriter.rules import assign
 from tf_amp_rewriter.saved_model import checkpoint as checkpoints
 from tf_amp_rewriter.saved_model import object_graph, publish, reader, writer
@@ -150,6 +150,11 @@ def _rewrite(
             flow, decisions = copied
         elif any(gaining):
             flow, decisions = _decide(_split(program, gaining), links, options, fit)
+    flow, decisions = _upgraded(flow, decisions, links, options, fit)
+    spellings = respell.find(flow, decisions, options.low)
+    if spellings:
+        spelled = build.program(respell.respell(flow.program, spellings))
+        flow, decisions = _decide(spelled, links, options, fit)
     for _ in range(_MAX_NESTED_LOOPS):
         mixed = invariants.mixed(flow, decisions)
         if not mixed:
@@ -157,6 +162,34 @@ def _rewrite(
         split = build.program(invariants.split(flow.program, mixed))
         flow, decisions = _decide(split, links, options, fit)
     return _Rewritten(flow, decisions, apply.apply(flow, decisions, options.low, options.device))
+
+
+def _upgraded(
+    flow: flows.Flow,
+    decisions: Decisions,
+    links: variables.Links,
+    options: Options,
+    fit: assign.VariableFit,
+) -> tuple[flows.Flow, Decisions]:
+    """Returns the program with old batch norms of the newest version where that makes them low.
+
+    One may make the data of another low; one that stays float32 stays what it is.
+    """
+    program = flow.program
+    places = batch_norms_v1.upgradable(flow, decisions)
+    refused: batch_norms_v1.Places = frozenset()
+    while places:
+        newer = build.program(batch_norms_v1.upgrade(program, places))
+        flow, decisions = _decide(newer, links, options, fit)
+        lowered = batch_norms_v1.lowered(flow, decisions, places)
+        refused |= places - lowered
+        more = batch_norms_v1.upgradable(flow, decisions) - refused
+        if lowered == places and not more:
+            return flow, decisions
+        places = lowered | more
+    if program is flow.program:
+        return flow, decisions
+    return _decide(program, links, options, fit)
 
 
 def _decide(

@@ -19,6 +19,8 @@ Place = tuple[int, int]  # (node, port)
 # Give on what they read as it is, or in another shape.
 HAND_ON: Final = frozenset({"Identity", "PreventGradient", "Snapshot", "StopGradient"})
 RESHAPE: Final = frozenset({"ExpandDims", "Reshape", "Squeeze"})
+_WEIGHTS: Final = frozenset({handles.CONSTANT, "ReadVariableOp"})
+_MAX_STEPS: Final = 32  # more than a batch norm takes to compute from its weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +69,19 @@ class View:
         if tensor.dtype != DT_FLOAT or constants.num_values(tensor) != 1:
             return None
         return float(np.float32(constants.values(tensor)[0]))
+
+    def is_of_weights(self, node: int) -> bool:
+        """Returns whether a node computes from constants and variables alone, in a few steps."""
+        stack = [node]
+        for _ in range(_MAX_STEPS):
+            if not stack:
+                return True
+            found = self.scope.nodes[stack.pop()]
+            if found.op not in _WEIGHTS:
+                if not found.inputs or not found.known:
+                    return False
+                stack.extend(producer for producer, _ in found.inputs)
+        return False
 
 
 def view(program: ir.Program, index: int) -> View:
