@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from tf_amp_rewriter.dtypes import LowPrecision
 from tf_amp_rewriter.ir.flow import Flow, topological_order
+from tf_amp_rewriter.ops.exactness import SOFTMAX
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.reasons import NO_CAUSE, Decision, Decisions, Kind
 from tf_amp_rewriter.rules import free as free_values
@@ -338,12 +339,15 @@ class _Pass:
             current = stack.pop()
             if self.decisions[current].low:
                 return True
-            if self.rules[current].bounded:
+            if self.op_of(current) == SOFTMAX:
                 continue
             near = [reader for reader in self.flow.readers[current] if reader not in seen]
             seen.update(near)
             stack += near
         return False
+
+    def op_of(self, number: int) -> str:
+        return self.flow.program.node_of(self.flow.members[number][0]).op
 
     def revert_islands(self) -> None:
         """Turns islands without an ALLOW op or a table back to float32."""

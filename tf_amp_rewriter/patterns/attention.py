@@ -28,11 +28,11 @@ from tf_amp_rewriter.ir import constants, outsiders
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.ops.attrs import attr_of
+from tf_amp_rewriter.ops.exactness import SOFTMAX
 from tf_amp_rewriter.ops.rows import Category, OpRow
 from tf_amp_rewriter.patterns.view import HAND_ON, RESHAPE, Place, View
 
 ADDS: Final = frozenset({"Add", "AddV2"})
-SOFTMAX: Final = "Softmax"
 SELECTS: Final = frozenset({"Select", "SelectV2"})
 # Give the elements of their first input, some of them, or some of them often.
 MOVES: Final = (
@@ -149,6 +149,8 @@ def _selected(view: View, constant: int) -> Mask | None:
     is_moved = False
     while stack:
         current, is_behind = stack.pop()
+        if current in view.fetched:
+            return None
         for reader, position in view.readers.get((current, 0), ()):
             op = view.op(reader)
             if op == SOFTMAX and is_behind:
@@ -177,6 +179,8 @@ def _added(view: View, constant: int) -> Mask | None:
     stack = [constant]
     while stack:
         current = stack.pop()
+        if current in view.fetched:
+            return None
         for reader, position in view.readers.get((current, 0), ()):
             if view.op(reader) in ADDS | {"Sub"} and not _is_all_of(view, reader, made):
                 joins.add(reader)
@@ -214,7 +218,10 @@ def _softmaxes_behind(view: View, joins: set[int]) -> set[int] | None:
     softmaxes: set[int] = set()
     stack, seen = list(joins), set(joins)
     while stack:
-        for reader, position in view.readers.get((stack.pop(), 0), ()):
+        current = stack.pop()
+        if current in view.fetched:
+            return None
+        for reader, position in view.readers.get((current, 0), ()):
             op = view.op(reader)
             if op == SOFTMAX:
                 softmaxes.add(reader)

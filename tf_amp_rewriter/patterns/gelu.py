@@ -49,7 +49,9 @@ def _powers(view: View, tanh: int) -> list[int]:
         if all(math.isclose(found[n], _COEFFICIENTS[n], rel_tol=_TOLERANCE) for n in found):
             high = [node for node, known in parts.known.items() if known and max(known) > 1]
             inside = {*high, tanh}
-            if all(reader in inside for node in high for reader, _ in view.uses(node)):
+            is_seen = any(view.is_fetched(node) for node in high)
+            readers = {reader for node in high for reader, _ in view.uses(node)}
+            if not is_seen and readers <= inside:
                 return [node for node in high if _power(view, node)]
     return []
 
