@@ -14,6 +14,7 @@ from tf_amp_rewriter.ops.rows import OpRow
 from tf_amp_rewriter.patterns import (
     attention,
     batch_norms,
+    bounds,
     exponentials,
     gelu,
     norms,
@@ -36,6 +37,7 @@ def find(program: ir.Program, low: LowPrecision) -> Rows:
         rows = (
             *attention.rows(scope, program, low),
             *batch_norms.rows(scope),
+            *bounds.rows(scope, low),
             *exponentials.rows(scope),
             *gelu.rows(scope),
             *norms.rows(scope, low),
