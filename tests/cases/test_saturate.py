@@ -185,8 +185,8 @@ def test_variables_are_clamped_and_named(tmp_path: Path) -> None:
     (answer,) = loaders.run_tf2(tmp_path / "out", "serving_default", inputs).values()
 
     np.testing.assert_allclose(answer, [[65.504, 1e-3], [2e-3, -65.504]], rtol=2e-3)
-    (warning,) = report.warnings
-    assert "1 weight was clamped" in warning
+    (warning,) = (text for text in report.warnings if "clamped" in text)
+    assert warning.startswith("1 weight was clamped")
     assert "w/.ATTRIBUTES/VARIABLE_VALUE` to 65504" in warning
     (weight,) = report.weights
     assert weight.precision == "half"

@@ -78,7 +78,7 @@ def test_the_report_says_what_is_clamped_and_why() -> None:
     (reason,) = (t.reason for t in report.type_variables if t.node == "big")
     assert "clamped to 65504" in reason
     assert "same probabilities" in reason
-    assert not report.warnings
+    assert not any("clamped" in warning for warning in report.warnings)
 
 
 def test_a_mask_that_is_spread_and_selected_twice_may_be_low() -> None:
@@ -192,7 +192,7 @@ def test_what_is_clamped_is_named() -> None:
         options={"saturate": True},
         not_run="clamped on purpose",
     )
-    assert report.warnings == ("1 weight was clamped, as `saturate` asks: `big` to 32752",)
+    assert "1 weight was clamped, as `saturate` asks: `big` to 32752" in report.warnings
     (reason,) = (t.reason for t in report.type_variables if t.node == "big")
     assert "holds 1e+09 is clamped to 32752" in reason
 
