@@ -97,8 +97,7 @@ def check_precision(
     for dtype in dtypes:
         graph = graph_text.parse(text, dtype)
         report = checked_rewrite(graph, dtype, feeds, ranges, not_run, options, steps, exact)
-        wrong = [line for claim in claims(text) for line in _mismatch(report, claim)]
-        assert not wrong, "\n".join([f"{dtype}:", *wrong, "", _text_of(report)])
+        assert_claims(text, report, dtype)
         if casts is not None:
             assert casts == report.casts, _text_of(report)
 
@@ -161,6 +160,12 @@ def claims(text: str) -> list[Claim]:
                 fields = (match["attribute"] or "", match["precision"], kind, match["cause"] or "")
                 found.append(Claim(section.name, line.name, *fields))
     return found
+
+
+def assert_claims(text: str, report: Report, where: str) -> None:
+    """Asserts what the comments of `text` say of the precisions; `where` is for the message."""
+    wrong = [line for claim in claims(text) for line in _mismatch(report, claim)]
+    assert not wrong, "\n".join([f"{where}:", *wrong, "", _text_of(report)])
 
 
 def checked_rewrite(
