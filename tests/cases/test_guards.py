@@ -34,8 +34,15 @@ def check_formula(lines: str, expected: object, x: object = ROWS, **options: obj
 
 
 SOFTPLUS = {
-    "log1p of exp": "e = Exp(m)\n    out = Log1p(e)",
-    "one in front": "e = Exp(m)\n    e1 = AddV2(one, e)\n    out = Log(e1)",
+    "log1p of exp": """
+        e = Exp(m)
+        out = Log1p(e)
+    """,
+    "one in front": """
+        e = Exp(m)
+        e1 = AddV2(one, e)
+        out = Log(e1)
+    """,
     "maximum and rest": """
         zero = Const(0.0)
         top = Maximum(m, zero)
@@ -55,7 +62,12 @@ def test_a_softplus(lines: str) -> None:
 
 
 def test_a_mish() -> None:
-    lines = "    e = Exp(m)\n    l = Log1p(e)\n    t = Tanh(l)\n    out = Mul(m, t)"
+    lines = """
+        e = Exp(m)
+        l = Log1p(e)
+        t = Tanh(l)
+        out = Mul(m, t)
+    """
     check_formula(lines, ROWS * np.tanh(np.logaddexp(0, ROWS)))
 
 
@@ -71,9 +83,18 @@ def test_a_swish_written_out(division: str) -> None:
 
 
 GELU_TANH = {
-    "power": "three = Const(3.0)\n    cube = Pow(m, three)",
-    "products": "square = Mul(m, m)\n    cube = Mul(square, m)",
-    "square op": "square = Square(m)\n    cube = Mul(m, square)",
+    "power": """
+        three = Const(3.0)
+        cube = Pow(m, three)
+    """,
+    "products": """
+        square = Mul(m, m)
+        cube = Mul(square, m)
+    """,
+    "square op": """
+        square = Square(m)
+        cube = Mul(m, square)
+    """,
 }
 
 
@@ -113,7 +134,11 @@ def test_a_gelu_by_erf() -> None:
 
 
 LOG_SUM_EXP = {
-    "plain": "e = Exp(m)\n    total = Sum(e, last)\n    out = Log(total)",
+    "plain": """
+        e = Exp(m)
+        total = Sum(e, last)
+        out = Log(total)
+    """,
     "less the maximum": """
         top = Max(m, last, keep_dims=True)
         d = Sub(m, top)
@@ -145,23 +170,91 @@ def test_a_log_sum_exp(lines: str) -> None:
 
 
 GUARDS = {
-    "log of a maximum": ("p = Maximum(m, eps)\n    out = Log(p)", np.log(1e-8)),
-    "log of a clip": ("p = ClipByValue(m, eps, one)\n    out = Log(p)", np.log(1e-8)),
-    "log of a sum, eps in front": ("p = AddV2(eps, m)\n    out = Log(p)", np.log(1e-8)),
-    "division by a maximum": ("p = Maximum(m, eps)\n    out = RealDiv(m, p)", 0.0),
-    "reciprocal": ("p = AddV2(m, eps)\n    r = Reciprocal(p)\n    out = Mul(r, m)", 0.0),
-    "reciprocal root": ("p = AddV2(m, eps)\n    r = Rsqrt(p)\n    out = Mul(r, m)", 0.0),
-    "power": (
-        "h = Const(-0.5)\n    p = AddV2(m, eps)\n    r = Pow(p, h)\n    out = Mul(r, m)",
+    "log of a maximum": (
+        """
+        p = Maximum(m, eps)
+        out = Log(p)
+    """,
+        np.log(1e-8),
+    ),
+    "log of a clip": (
+        """
+        p = ClipByValue(m, eps, one)
+        out = Log(p)
+    """,
+        np.log(1e-8),
+    ),
+    "log of a sum, eps in front": (
+        """
+        p = AddV2(eps, m)
+        out = Log(p)
+    """,
+        np.log(1e-8),
+    ),
+    "division by a maximum": (
+        """
+        p = Maximum(m, eps)
+        out = RealDiv(m, p)
+    """,
         0.0,
     ),
-    "root": ("p = AddV2(m, eps)\n    out = Sqrt(p)", 1e-4),
-    "one over a root": ("p = AddV2(m, eps)\n    r = Sqrt(p)\n    out = RealDiv(one, r)", 1e4),
-    "a vector of guards": ("v: f32[4] = Const(1e-8)\n    p = AddV2(m, v)\n    out = RealDiv(m, p)",
-                           0.0),
-    "behind an identity": ("i = Identity(eps)\n    p = AddV2(m, i)\n    out = Log(p)",
-                           np.log(1e-8)),
-}  # fmt: skip
+    "reciprocal": (
+        """
+        p = AddV2(m, eps)
+        r = Reciprocal(p)
+        out = Mul(r, m)
+    """,
+        0.0,
+    ),
+    "reciprocal root": (
+        """
+        p = AddV2(m, eps)
+        r = Rsqrt(p)
+        out = Mul(r, m)
+    """,
+        0.0,
+    ),
+    "power": (
+        """
+        h = Const(-0.5)
+        p = AddV2(m, eps)
+        r = Pow(p, h)
+        out = Mul(r, m)
+    """,
+        0.0,
+    ),
+    "root": (
+        """
+        p = AddV2(m, eps)
+        out = Sqrt(p)
+    """,
+        1e-4,
+    ),
+    "one over a root": (
+        """
+        p = AddV2(m, eps)
+        r = Sqrt(p)
+        out = RealDiv(one, r)
+    """,
+        1e4,
+    ),
+    "a vector of guards": (
+        """
+        v: f32[4] = Const(1e-8)
+        p = AddV2(m, v)
+        out = RealDiv(m, p)
+    """,
+        0.0,
+    ),
+    "behind an identity": (
+        """
+        i = Identity(eps)
+        p = AddV2(m, i)
+        out = Log(p)
+    """,
+        np.log(1e-8),
+    ),
+}
 
 
 @pytest.mark.parametrize(("lines", "expected"), GUARDS.values(), ids=GUARDS)
@@ -184,9 +277,12 @@ def test_a_guard_that_is_an_argument_of_a_function() -> None:
 
 PROBABILITIES = {
     "softmax": "p = Softmax(m)",
-    "exp over sum": "e = Exp(m)\n    total = Sum(e, last, keep_dims=True)\n"
-                    "    p = RealDiv(e, total)",
-}  # fmt: skip
+    "exp over sum": """
+        e = Exp(m)
+        total = Sum(e, last, keep_dims=True)
+        p = RealDiv(e, total)
+    """,
+}
 
 
 @pytest.mark.parametrize("lines", PROBABILITIES.values(), ids=PROBABILITIES)

@@ -178,7 +178,17 @@ def test_a_layer_norm_of_a_float32_row_far_from_zero() -> None:
 
 @pytest.mark.parametrize("eps", ["1e-12", "1e-6"])
 @pytest.mark.parametrize(
-    "root", ["rs = Rsqrt(ve)\n    n = Mul(m, rs)", "root = Sqrt(ve)\n    n = RealDiv(m, root)"]
+    "root",
+    [
+        """
+        rs = Rsqrt(ve)
+        n = Mul(m, rs)
+    """,
+        """
+        root = Sqrt(ve)
+        n = RealDiv(m, root)
+    """,
+    ],
 )
 def test_an_rms_norm_of_large_and_of_small_values(root: str, eps: str) -> None:
     text = f"""{START}
@@ -194,10 +204,25 @@ def test_an_rms_norm_of_large_and_of_small_values(root: str, eps: str) -> None:
 
 
 L2 = {
-    "maximum and rsqrt": "big = Maximum(total, eps)\n    rs = Rsqrt(big)\n    n = Mul(m, rs)",
-    "root and maximum": "root = Sqrt(total)\n    big = Maximum(root, eps)\n    n = RealDiv(m, big)",
-    "root and sum": "big = AddV2(total, eps)\n    root = Sqrt(big)\n    n = RealDiv(m, root)",
-    "no nan": "root = Sqrt(total)\n    n = DivNoNan(m, root)",
+    "maximum and rsqrt": """
+        big = Maximum(total, eps)
+        rs = Rsqrt(big)
+        n = Mul(m, rs)
+    """,
+    "root and maximum": """
+        root = Sqrt(total)
+        big = Maximum(root, eps)
+        n = RealDiv(m, big)
+    """,
+    "root and sum": """
+        big = AddV2(total, eps)
+        root = Sqrt(big)
+        n = RealDiv(m, root)
+    """,
+    "no nan": """
+        root = Sqrt(total)
+        n = DivNoNan(m, root)
+    """,
 }
 
 

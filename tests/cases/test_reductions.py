@@ -114,7 +114,11 @@ SUMS = {
 def test_other_reductions(call: str) -> None:
     lines = f"axes = Const([1, 2])\n    out = {call}"
     if call == "ReduceLogSum":
-        lines = "axes = Const([1, 2])\n    sum = Sum(relu, axes)\n    out = Log(sum)"
+        lines = """
+        axes = Const([1, 2])
+        sum = Sum(relu, axes)
+        out = Log(sum)
+    """
     check_answer(image(64, lines), SUMS[call], steps=1, x=np.full((1, 64, 64, 4), 8.0))
 
 
