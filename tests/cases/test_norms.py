@@ -396,3 +396,21 @@ def test_a_batch_norm_written_out() -> None:
     gamma, beta = np.array([1, 2, 3, 4]), np.array([0.5, 0, -0.5, 1])
     mean, var = np.array([10, 1000, 0, -5]), np.array([4, 146335, 0.5, 100])
     check_answer(text, (x - mean) / np.sqrt(var + 0.001) * gamma + beta, x=x)
+
+
+def test_a_cube_in_place_of_a_square_is_no_norm() -> None:
+    text = f"""{START}
+    eps = Const(1e-5)
+    three = Const(3.0)
+    mean = Mean(m, last, keep_dims=True)
+    d = Sub(m, mean)
+    cube = Pow(d, three)
+    ms = Mean(cube, last, keep_dims=True)
+    ve = AddV2(ms, eps)
+    root = Sqrt(ve)
+    n = RealDiv(d, root)
+    {END}"""
+    row = np.array([[1.0, 2.0, 3.0, 10.0], [100.0, 200.0, 300.0, 1000.0]])
+    centred = row - row.mean(axis=-1, keepdims=True)
+    root = np.sqrt((centred**3).mean(axis=-1, keepdims=True) + 1e-5)
+    check_answer(text, centred / root, x=row)

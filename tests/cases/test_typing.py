@@ -125,6 +125,46 @@ def test_c31a_an_integer_cast_is_read_in_float32_by_arithmetic(device: str) -> N
     )
 
 
+def test_c31a_the_bytes_of_an_image_are_scaled_in_what_holds_them() -> None:
+    # 255 / 255 is 1 in every type; bytes are exact in half, and in bfloat16 up to 256
+    check_precision(
+        """
+        x: u8[1,8,8,3] = Placeholder
+        scale = Const(0.003921569)
+        mean: f32[3] = Const([0.485, 0.456, 0.406])
+        w: f32[3,3,3,4] = Const(seed=1)
+        f = Cast(x, DstT=f32)
+        unit = Mul(f, scale)
+        centred = Sub(unit, mean)
+        conv = Conv2D(centred, w, strides=[1,1,1,1], padding='SAME')   # low ALLOW
+        fetch = Identity(conv)                                         # f32 PINNED
+        """,
+        feeds={"x": np.random.default_rng(5).integers(0, 256, (1, 8, 8, 3)).astype(np.uint8)},
+    )
+
+
+def test_c31a_large_integers_are_scaled_before_they_are_low() -> None:
+    # 100000 is beyond half, and 100001 is 99840 in bfloat16
+    text = """
+    x: i32[2,4] = Placeholder
+    scale = Const(1e-5)
+    base = Const(-1.0)
+    eye: f32[4,4] = Const([[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]])
+    f = Cast(x, DstT=f32)
+    unit = Mul(f, scale)
+    centred = AddV2(unit, base)
+    m = MatMul(centred, eye)               # low ALLOW
+    fetch = Identity(m)                    # f32 PINNED
+    """
+    x = np.array([[100000, 100001, 100100, 200000], [0, 150000, 100010, 99990]], np.int32)
+    for dtype, tolerance in (("half", 2.0**-11), ("bfloat16", 2.0**-8)):
+        report = checks.checked_rewrite(graph_text.parse(text, dtype), dtype, {"x": x})
+        graph = checks.imported(report.graph_def)
+        actual = checks.run_graph(graph, ["fetch:0"], {"x": x})["fetch:0"]
+        # relative to each value: the difference was taken in float32
+        np.testing.assert_allclose(actual, x * 1e-5 - 1, rtol=2 * tolerance, atol=2e-7)
+
+
 LOSSY = """
     x: f32[2,1] = Placeholder
     h = Cast(x, DstT=f16)

@@ -6,6 +6,7 @@ has a setting that makes every op low. What it calls initializers are constants.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,7 @@ import tf_amp_rewriter
 from tests import checks, graph_text
 from tests.checks import BOTH, check_precision, check_rewrite, check_unchanged
 from tf_amp_rewriter import errors
+from tf_amp_rewriter.ir import text as ir_text
 
 HALF = ("half",)
 BFLOAT16 = ("bfloat16",)
@@ -711,6 +713,50 @@ def test_ac_64_a_cast_of_a_constant_folds_into_it() -> None:
         m = MatMul(x, same)
         out = Identity(m)
         """,
+    )
+
+
+def test_ac_65_to_68_an_op_that_nobody_knows_is_a_float32_wall_and_nothing_more() -> None:
+    # TensorFlow can't import it, so the text of the result is compared.
+    graph = graph_text.parse(
+        """
+        x: f32[4,8] = Placeholder
+        w: f32[8,8] = Const(0.5)
+        at: i32[3,1] = Const([[0], [2], [3]])
+        axis = Const(0)
+        m = MatMul(x, w)
+        mine = Softsign(m)
+        rows = GatherNd(mine, at)
+        m2 = MatMul(rows, w)
+        wide = ExpandDims(m2, axis)
+        fetch = Identity(wide)
+        """
+    )
+    (custom,) = (node for node in graph.node if node.name == "mine")
+    custom.op = "MyOp"
+
+    report = tf_amp_rewriter.rewrite_graph_def(graph, tf_amp_rewriter.Options(outputs=("fetch",)))
+
+    checks.assert_same_text(
+        inspect.cleandoc(
+            """
+            x: f32[4,8] = Placeholder
+            w: f16[8,8] = Const(0.5)
+            at: i32[3,1] = Const([[0], [2], [3]])
+            axis: i32[] = Const(0)
+            x/Cast_half: f16 = Cast(x, DstT=f16)
+            m: f16 = MatMul(x/Cast_half, w)
+            m/Cast_float32: f32 = Cast(m, DstT=f32)
+            mine = MyOp(m/Cast_float32, T=f32)
+            mine/Cast_half: f16 = Cast(mine, DstT=f16)
+            rows: f16 = GatherNd(mine/Cast_half, at)
+            m2: f16 = MatMul(rows, w)
+            wide: f16 = ExpandDims(m2, axis)
+            wide/Cast_float32: f32 = Cast(wide, DstT=f32)
+            fetch: f32 = Identity(wide/Cast_float32)
+            """
+        ),
+        ir_text.graph_text(report.graph_def).strip(),
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tf_amp_rewriter
-from tests import checks, graph_text
+from tests import graph_text
 from tests.checks import check_precision, check_rewrite, check_unchanged
 
 TYPES = ["f32", "f16", "bf16", "f64", "i32", "i8", "u8", "bool"]
@@ -156,19 +156,20 @@ def test_xt_21_a_named_output_keeps_its_name_behind_a_pair_of_casts() -> None:
     )
 
 
-@pytest.mark.parametrize(("first", "second", "third"), list(itertools.product(TYPES, repeat=3)))
-def test_xt_23_all_triples_end_in_the_last_type(first: str, second: str, third: str) -> None:
-    # One rewrite and no run each: 512 of them.
-    text = f"""
-    x: {first}[2,2] = Placeholder
-    a: {second} = Cast(x, DstT={second})
-    b: {third} = Cast(a, DstT={third})
-    out = Identity(b)
-    """
-    graph = graph_text.parse(text)
-    report = tf_amp_rewriter.rewrite_graph_def(graph, tf_amp_rewriter.Options(outputs=("out",)))
+@pytest.mark.parametrize("first", TYPES)
+def test_xt_23_all_triples_end_in_the_last_type(first: str) -> None:
+    # without a contraction nothing is gained: the graph comes out as it is
+    for second, third in itertools.product(TYPES, repeat=2):
+        text = f"""
+        x: {first}[2,2] = Placeholder
+        a: {second} = Cast(x, DstT={second})
+        b: {third} = Cast(a, DstT={third})
+        out = Identity(b)
+        """
+        graph = graph_text.parse(text)
+        report = tf_amp_rewriter.rewrite_graph_def(graph, tf_amp_rewriter.Options(outputs=("out",)))
 
-    assert report.graph_def == graph
+        assert report.graph_def == graph, (second, third)
 
 
 def seconds(casts: int) -> float:
@@ -193,43 +194,3 @@ def seconds(casts: int) -> float:
 def test_xt_24_thousands_of_casts_take_linear_time() -> None:
     # 8 times as many: a pass that visits each op once for each other one takes 64 times as long
     assert seconds(4000) < 24 * seconds(500)
-
-
-def test_the_images_of_a_camera_are_scaled_in_what_holds_them() -> None:
-    # 255 / 255 is 1 in every type; bytes are exact in half, and in bfloat16 up to 256
-    check_precision(
-        """
-        x: u8[1,8,8,3] = Placeholder
-        scale = Const(0.003921569)
-        mean: f32[3] = Const([0.485, 0.456, 0.406])
-        w: f32[3,3,3,4] = Const(seed=1)
-        f = Cast(x, DstT=f32)
-        unit = Mul(f, scale)
-        centred = Sub(unit, mean)
-        conv = Conv2D(centred, w, strides=[1,1,1,1], padding='SAME')   # low ALLOW
-        fetch = Identity(conv)                                         # f32 PINNED
-        """,
-        feeds={"x": np.random.default_rng(5).integers(0, 256, (1, 8, 8, 3)).astype(np.uint8)},
-    )
-
-
-def test_large_integers_are_scaled_before_they_are_low() -> None:
-    # 100000 is beyond half, and 100001 is 99840 in bfloat16
-    text = """
-    x: i32[2,4] = Placeholder
-    scale = Const(1e-5)
-    base = Const(-1.0)
-    eye: f32[4,4] = Const([[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]])
-    f = Cast(x, DstT=f32)
-    unit = Mul(f, scale)
-    centred = AddV2(unit, base)
-    m = MatMul(centred, eye)               # low ALLOW
-    fetch = Identity(m)                    # f32 PINNED
-    """
-    x = np.array([[100000, 100001, 100100, 200000], [0, 150000, 100010, 99990]], np.int32)
-    for dtype, tolerance in (("half", 2.0**-11), ("bfloat16", 2.0**-8)):
-        report = checks.checked_rewrite(graph_text.parse(text, dtype), dtype, {"x": x})
-        graph = checks.imported(report.graph_def)
-        actual = checks.run_graph(graph, ["fetch:0"], {"x": x})["fetch:0"]
-        # relative to each value: the difference was taken in float32
-        np.testing.assert_allclose(actual, x * 1e-5 - 1, rtol=2 * tolerance, atol=2e-7)
