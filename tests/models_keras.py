@@ -65,6 +65,37 @@ def build_transformer(directory: Path) -> TestModel:
     return TestModel(path, "saved_model", inputs, SERVING)
 
 
+def build_transformer_decoder(directory: Path) -> TestModel:
+    """A decoder: causal attention, attention to a memory, and a norm before each of its parts."""
+    import keras
+    from keras import layers
+
+    keras.utils.set_random_seed(17)
+    words, width, heads, steps, seen = 500, 64, 4, 24, 16
+
+    ids = keras.Input((steps,), dtype="int32", name="ids")
+    memory = keras.Input((seen, width), name="memory")
+    x = 20.0 * layers.Embedding(words, width, embeddings_initializer="normal")(ids)
+    for _ in range(3):
+        normal = layers.LayerNormalization(epsilon=1e-6)(x)
+        attention = layers.MultiHeadAttention(heads, width // heads)
+        x = x + attention(normal, normal, use_causal_mask=True)
+        normal = layers.LayerNormalization(epsilon=1e-6)(x)
+        x = x + layers.MultiHeadAttention(heads, width // heads)(normal, memory)
+        normal = layers.RMSNormalization()(x)
+        inner = layers.Dense(4 * width, activation=lambda y: keras.ops.gelu(y, approximate=True))
+        x = x + layers.Dense(width)(inner(normal))
+    logits = layers.Dense(words, name="logits")(layers.LayerNormalization()(x))
+    path = directory / "transformer_decoder"
+    _export(keras.Model([ids, memory], logits), path)
+    generator = np.random.default_rng(18)
+    inputs = {
+        "ids": token_ids(words, (24, 17, 9, 3), steps),
+        "memory": generator.normal(0, 1, (4, seen, width)).astype(np.float32),
+    }
+    return TestModel(path, "saved_model", inputs, SERVING)
+
+
 def _build_recurrent(kind: str, directory: Path) -> TestModel:
     """Two bidirectional layers of LSTM or GRU, the second giving only its last output."""
     import keras
@@ -197,6 +228,7 @@ def build_resaved_tower(directory: Path) -> TestModel:
 
 BUILDERS: Final[Mapping[str, Builder]] = {
     "transformer": build_transformer,
+    "transformer_decoder": build_transformer_decoder,
     "lstm": functools.partial(_build_recurrent, "LSTM"),
     "gru": functools.partial(_build_recurrent, "GRU"),
     "mixed_float16": build_mixed_float16,

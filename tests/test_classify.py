@@ -87,7 +87,7 @@ def test_a_product_of_a_tensor_with_itself_is_a_square() -> None:
         mean = Mean(squares, axis, keep_dims=True)   # f32 DENY
         lifted = AddV2(mean, tiny)              # f32 INFER tainted by mean
         scale = Rsqrt(lifted)                   # f32 DENY
-        y = Mul(s, scale)                       # f32 INFER tainted by scale
+        y = Mul(s, scale)                       # low INFER
         out = Identity(y)                       # f32 PINNED
         """,
         feeds={"x": [[300.0, -300.0, 300.0, -300.0]]},

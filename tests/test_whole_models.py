@@ -33,6 +33,7 @@ pytestmark = [
 IMAGES = ("resnet50", "mobilenet_v3_small", "efficientnet_b0", "convnext_tiny")
 SMALL = (
     "transformer",
+    "transformer_decoder",
     "lstm",
     "gru",
     "mixed_float16",

@@ -23,7 +23,7 @@ from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.reasons import Decisions
 from tf_amp_rewriter.report import build as reports
 from tf_amp_rewriter.report.model import Report
-from tf_amp_rewriter.rewrite import apply, face_calls, faces, invariants
+from tf_amp_rewriter.rewrite import apply, face_calls, faces, invariants, respell
 from tf_amp_rewriter.rules import assign
 from tf_amp_rewriter.saved_model import checkpoint as checkpoints
 from tf_amp_rewriter.saved_model import object_graph, publish, reader, writer
@@ -148,6 +148,10 @@ def _rewrite(
             flow, decisions = copied
         elif any(gaining):
             flow, decisions = _decide(_split(program, gaining), links, options, misfit)
+    spellings = respell.find(flow, decisions, options.low)
+    if spellings:
+        spelled = build.program(respell.respell(flow.program, spellings))
+        flow, decisions = _decide(spelled, links, options, misfit)
     for _ in range(_MAX_NESTED_LOOPS):
         mixed = invariants.mixed(flow, decisions)
         if not mixed:

@@ -40,6 +40,7 @@ MODELS: Final = (
     "efficientnet_b0",
     "convnext_tiny",
     "transformer",
+    "transformer_decoder",
     "encoder",
     "lstm",
     "gru",

@@ -123,16 +123,14 @@ def test_pool_window():
     assert conditions.pool_window(facts("AvgPool", HALF, None, ksize=[1, 25, 24, 1])) != ""
     assert conditions.pool_window(facts("AvgPool", BFLOAT16, None, ksize=[1, 8, 8, 1])) == ""
     assert conditions.pool_window(facts("AvgPool3D", BFLOAT16, None, ksize=[1, 8, 8, 2, 1])) != ""
-    assert (
-        conditions.pool_window(facts("AvgPool", HALF, None, device="gpu", ksize=[1, 99, 99, 1]))
-        == ""
-    )
+    gpu = facts("AvgPool", HALF, None, device="gpu", ksize=[1, 99, 99, 1])
+    assert conditions.pool_window(gpu) != ""
 
 
 def test_add_n_inputs():
     assert conditions.add_n_inputs(facts("AddN", HALF, N=16)) == ""
     assert "17 tensors" in conditions.add_n_inputs(facts("AddN", HALF, N=17))
-    assert conditions.add_n_inputs(facts("AddN", HALF, device="gpu", N=17)) == ""
+    assert conditions.add_n_inputs(facts("AddN", HALF, device="gpu", N=17)) != ""
 
 
 def test_softmax_width():

@@ -136,3 +136,18 @@ def _pinned_in_main_graph(source: ir.GraphSource, scope: ir.Scope) -> Iterator[t
                 )
             if port < len(node.out_vars) and node.out_vars[port] != ir.NO_VAR:
                 yield node.out_vars[port], reason
+
+
+def needed_otherwise(program: ir.Program, scope: ir.Scope) -> frozenset[str]:
+    """Returns the nodes of a scope that someone needs besides those that read their values."""
+    source = program.graphs[scope.graph]
+    waited = {
+        ref[1:]
+        for proto in scope.protos_in(source.graph_def)
+        for ref in proto.input
+        if ref[:1] == "^"
+    }
+    if scope.function >= 0:
+        return frozenset(waited | set(scope.function_in(source.graph_def).control_ret.values()))
+    seen = {tensor.partition(":")[0] for tensor in (*source.fetches, *source.feeds)}
+    return frozenset(waited | seen | set(source.roots))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from tf_amp_rewriter.dtypes import LowPrecision
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops.rows import OpRow
+from tf_amp_rewriter.patterns import batch_norms, norms, view
 
 Rows = Mapping[tuple[int, int], OpRow]  # (scope, node) -> how the pass treats the node
 
@@ -22,5 +23,9 @@ def find(program: ir.Program, low: LowPrecision) -> Rows:
         program: the program.
         low: the low precision asked for.
     """
-    del program, low
-    return {}
+    found: dict[tuple[int, int], OpRow] = {}
+    for index in range(len(program.scopes)):
+        scope = view.view(program, index)
+        for node, row in (*batch_norms.rows(scope), *norms.rows(scope, low)):
+            found[index, node] = row
+    return found

@@ -1,0 +1,90 @@
+"""Writes a norm that is not spelled directly as one that is, before any precision is decided again.
+
+Before (x is low; `x * f` overflows half where a row hardly varies):
+
+    f = Mul(inverse, scale)
+    p = Mul(x, f)
+    q = Mul(mean, f)
+    o = Sub(offset, q)
+    y = AddV2(p, o)
+
+After:
+
+    y/centred = Sub(x, mean)
+    y/normal = Mul(y/centred, inverse)
+    y/scaled = Mul(y/normal, scale)
+    y = AddV2(y/scaled, offset)
+
+In exact arithmetic both are the same; in float32 the second one rounds less, as it subtracts first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tf_amp_rewriter.dtypes import DT_FLOAT, LowPrecision
+from tf_amp_rewriter.ir import outsiders
+from tf_amp_rewriter.ir import program as ir
+from tf_amp_rewriter.ir.flow import Flow
+from tf_amp_rewriter.patterns import norms
+from tf_amp_rewriter.patterns.norms import Input, Norm
+from tf_amp_rewriter.patterns.view import view
+from tf_amp_rewriter.reasons import Decisions
+from tf_amp_rewriter.rewrite import names
+
+_OUTPUT: Final = "z"  # the output argument of Add, AddV2, Mul, RealDiv and Sub
+
+
+def indirect(flow: Flow, decisions: Decisions, low: LowPrecision) -> list[Norm]:
+    """Returns the norms of low values that could be low, but for their spelling."""
+    program = flow.program
+    found = []
+    for index, scope in enumerate(program.scopes):
+        kept = outsiders.needed_otherwise(program, scope)
+        for norm in norms.find(view(program, index)):
+            var = scope.nodes[norm.x[0]].in_vars[norm.x[1]]
+            source, port = scope.nodes[norm.x[0]].inputs[norm.x[1]]
+            origin = scope.nodes[source].out_vars[port] if var != ir.NO_VAR else ir.NO_VAR
+            if (
+                not norm.is_direct
+                and norm.fits(low)
+                and origin != ir.NO_VAR
+                and decisions[flow.class_of[origin]].low
+                and kept.isdisjoint(scope.nodes[node].name for node in norm.inner)
+            ):
+                found.append(norm)
+    return found
+
+
+def respell(scope: ir.Scope, protos: ir.Protos, norm: Norm, taken: set[str]) -> None:
+    """Spells a norm directly, in place; its inner nodes are left to be removed."""
+    end = protos[norm.end - scope.num_args]
+    steps = list(_steps(scope, norm))
+    previous = _reference(scope, norm.x)
+    for position, (part, op, ref) in enumerate(steps):
+        refs = [previous, ref]
+        if position == len(steps) - 1:
+            end.op = op
+            end.input[: len(refs)] = refs
+            return
+        node = protos.add(name=names.unique(f"{end.name}/{part}", taken), op=op, input=refs)
+        node.device = end.device
+        node.attr["T"].type = DT_FLOAT
+        previous = f"{node.name}:{_OUTPUT}:0" if scope.function >= 0 else node.name
+
+
+def _steps(scope: ir.Scope, norm: Norm) -> Iterator[tuple[str, str, str]]:
+    """Yields (name, op, what it reads besides the step before) of each step."""
+    if norm.mean is not None:
+        yield "centred", "Sub", _reference(scope, norm.mean)
+    yield "normal", "RealDiv" if norm.divides else "Mul", _reference(scope, norm.factor)
+    if norm.scale is not None:
+        yield "scaled", "Mul", _reference(scope, norm.scale)
+    if norm.offset is not None:
+        yield "shifted", "AddV2", _reference(scope, norm.offset)
+
+
+def _reference(scope: ir.Scope, place: Input) -> str:
+    node, position = place
+    return scope.nodes[node].refs[position]
