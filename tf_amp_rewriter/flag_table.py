@@ -53,6 +53,13 @@ FLAGS: Final = (
         "DEVICE",
         "Where it will run: gpu, cpu or any (only what is right on both).",
     ),
+    FlagRow(
+        _HOW,
+        "saturate",
+        SWITCH,
+        "",
+        "Clamp constants and weights that overflow, such as masks of -1e9.",
+    ),
     FlagRow(_HOW, "overwrite", SWITCH, "", "Replace an output that exists."),
     FlagRow(_OPS, "allow_ops", LIST, "OP,OP", "Op types that always gain from low precision."),
     FlagRow(

@@ -21,6 +21,8 @@ class Options:
             what holds for that device alone.
         tags: a meta graph is rewritten if it has all of these tags.
         overwrite: replace an existing output.
+        saturate: clamp constants and weights that overflow the low precision to its largest finite
+            value, instead of keeping what reads them in float32.
         inputs: frozen graphs only: names of tensors that are fed; placeholders always are.
         outputs: frozen graphs only: names of tensors that are fetched; they keep their dtypes.
         allow_ops, infer_ops, clear_ops, deny_ops: op types to move into that category; `*` as the
@@ -36,6 +38,7 @@ class Options:
     device: str = "any"
     tags: tuple[str, ...] = ("serve",)
     overwrite: bool = False
+    saturate: bool = False
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     allow_ops: tuple[str, ...] = ()

@@ -8,14 +8,14 @@ import functools
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from google.protobuf import text_format
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tf_amp_rewriter import classify, errors
+from tf_amp_rewriter import classify, dtypes, errors
 from tf_amp_rewriter.ir import build, check, outsiders, variables
 from tf_amp_rewriter.ir import flow as flows
 from tf_amp_rewriter.ir import program as ir
@@ -23,7 +23,7 @@ from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.reasons import Decisions
 from tf_amp_rewriter.report import build as reports
 from tf_amp_rewriter.report.model import Report
-from tf_amp_rewriter.rewrite import apply, face_calls, faces, invariants, respell
+from tf_amp_rewriter.rewrite import apply, batch_norms_v1, face_calls, faces, invariants, respell
 from tf_amp_rewriter.rules import assign
 from tf_amp_rewriter.saved_model import checkpoint as checkpoints
 from tf_amp_rewriter.saved_model import object_graph, publish, reader, writer
@@ -60,7 +60,9 @@ def rewrite_saved_model(
         report = _checked(rewritten, options, model.checkpoint)
         proto = _edited_proto(model, edited, options)
         with publish.staging_beside(destination) as staging:
-            writer.write(source, staging, proto, model.checkpoint, edited.conversions)
+            writer.write(
+                source, staging, proto, model.checkpoint, edited.conversions, edited.clamped
+            )
             publish.publish(staging, destination, options.overwrite)
     elapsed_s = time.perf_counter() - start
     return reports.with_places(report, str(source), str(destination), elapsed_s)
@@ -138,37 +140,66 @@ def _rewrite(
     options: Options,
     checkpoint: checkpoints.Checkpoint | None,
 ) -> _Rewritten:
-    misfit = _misfit_finder(checkpoint, options)
-    flow, decisions = _decide(program, links, options, misfit)
+    fit = _fit_finder(checkpoint, options)
+    flow, decisions = _decide(program, links, options, fit)
     candidates = face_calls.candidates(program)
     if any(candidates):
-        copied = _decide(_split(program, candidates), links, options, misfit)
+        copied = _decide(_split(program, candidates), links, options, fit)
         gaining = face_calls.gaining(*copied, candidates, (flow, decisions))
         if gaining == candidates:
             flow, decisions = copied
         elif any(gaining):
-            flow, decisions = _decide(_split(program, gaining), links, options, misfit)
+            flow, decisions = _decide(_split(program, gaining), links, options, fit)
+    flow, decisions = _upgraded(flow, decisions, links, options, fit)
     spellings = respell.find(flow, decisions, options.low)
     if spellings:
         spelled = build.program(respell.respell(flow.program, spellings))
-        flow, decisions = _decide(spelled, links, options, misfit)
+        flow, decisions = _decide(spelled, links, options, fit)
     for _ in range(_MAX_NESTED_LOOPS):
         mixed = invariants.mixed(flow, decisions)
         if not mixed:
             break
         split = build.program(invariants.split(flow.program, mixed))
-        flow, decisions = _decide(split, links, options, misfit)
+        flow, decisions = _decide(split, links, options, fit)
     return _Rewritten(flow, decisions, apply.apply(flow, decisions, options.low, options.device))
+
+
+def _upgraded(
+    flow: flows.Flow,
+    decisions: Decisions,
+    links: variables.Links,
+    options: Options,
+    fit: assign.VariableFit,
+) -> tuple[flows.Flow, Decisions]:
+    """Returns the program with old batch norms of the newest version where that makes them low.
+
+    One may make the data of another low; one that stays float32 stays what it is.
+    """
+    program = flow.program
+    places = batch_norms_v1.upgradable(flow, decisions)
+    refused: batch_norms_v1.Places = frozenset()
+    while places:
+        newer = build.program(batch_norms_v1.upgrade(program, places))
+        flow, decisions = _decide(newer, links, options, fit)
+        lowered = batch_norms_v1.lowered(flow, decisions, places)
+        refused |= places - lowered
+        more = batch_norms_v1.upgradable(flow, decisions) - refused
+        if lowered == places and not more:
+            return flow, decisions
+        places = lowered | more
+    if program is flow.program:
+        return flow, decisions
+    return _decide(program, links, options, fit)
 
 
 def _decide(
     program: ir.Program,
     links: variables.Links,
     options: Options,
-    misfit: assign.VariableMisfit,
+    fit: assign.VariableFit,
 ) -> tuple[flows.Flow, Decisions]:
     flow = flows.flow(program, links)
-    rules = assign.assign(flow, options, misfit)
+    rules = assign.assign(flow, options, fit)
     return flow, classify.classify(flow, rules, options.low)
 
 
@@ -199,6 +230,7 @@ def _checked(
         *assign.unused_wishes(flow, options),
         *_training_warnings(flow, edited, options),
         *_cast_warnings(flow, rewritten.decisions),
+        *_clamp_warnings(flow, rewritten.decisions),
     ]
     return reports.build(flow, rewritten.decisions, edited, options, checkpoint, warnings)
 
@@ -245,21 +277,36 @@ def _cast_warnings(flow: flows.Flow, decisions: Decisions) -> Iterator[str]:
             yield f"weight `{variable.keys[0]}` stays float32 and is cast at each run: {reason}"
 
 
-def _misfit_finder(
-    checkpoint: checkpoints.Checkpoint | None, options: Options
-) -> Callable[[Sequence[str]], str]:
-    @functools.cache  # the classes of a second run ask again
-    def misfit_of(key: str) -> str:
-        assert checkpoint is not None
-        return checkpoints.misfit_of(checkpoint, key, options.low)
+def _clamp_warnings(flow: flows.Flow, decisions: Decisions) -> Sequence[str]:
+    """Returns a sentence that names all weights that were clamped because the user asked for it."""
+    names = []
+    for number, decision in enumerate(decisions):
+        if decision.limit and decision.asked:
+            variable = flow.variable_of.get(number)
+            keys = flow.variables[variable].keys if variable is not None else ()
+            name = keys[0] if keys else flow.program.node_of(flow.members[number][0]).name
+            names.append(f"`{name}` to {decision.limit:.6g}")
+    if not names:
+        return ()
+    count = f"{len(names)} weight was" if len(names) == 1 else f"{len(names)} weights were"
+    return (f"{count} clamped, as `saturate` asks: {', '.join(names)}",)
 
-    def misfit(keys: Sequence[str]) -> str:
+
+def _fit_finder(checkpoint: checkpoints.Checkpoint | None, options: Options) -> assign.VariableFit:
+    @functools.cache  # the classes of a second run ask again
+    def fit_of(key: str, max_loss: float) -> dtypes.Fit:
+        assert checkpoint is not None
+        return checkpoints.fit_of(checkpoint, key, options.low, max_loss)
+
+    def fit(keys: Sequence[str], max_loss: float) -> dtypes.Fit:
         assert checkpoint is not None
         # An export may hold copies of a variable under several keys: each content is read once.
         entries = {checkpoint.entries[key].crc32c: key for key in keys}
-        return next(filter(None, map(misfit_of, entries.values())), "")
+        found = [fit_of(key, max_loss) for key in entries.values()]
+        bad = [one for one in found if one.problem]
+        return min(bad, key=lambda one: one.clamps, default=dtypes.Fit())
 
-    return misfit
+    return fit
 
 
 def _edited_proto(

@@ -21,23 +21,24 @@ from tf_amp_rewriter.ops.rows import Category, OpRow
 from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.patterns import find as patterns
 from tf_amp_rewriter.reasons import Kind
-from tf_amp_rewriter.rules import loops, origins, slices
+from tf_amp_rewriter.rules import loops, origins, ranges, slices
 from tf_amp_rewriter.rules.rule import Role, Rule
 
 _FLOATS = (dtypes.DT_FLOAT, dtypes.DT_DOUBLE, dtypes.DT_HALF, dtypes.DT_BFLOAT16)
 
-VariableMisfit = Callable[[Sequence[str]], str]
+# Checkpoint keys, the share that may be lost -> whether their values fit the low precision.
+VariableFit = Callable[[Sequence[str], float], dtypes.Fit]
 
 
-def assign(flow: Flow, options: Options, variable_misfit: VariableMisfit) -> list[Rule]:
+def assign(flow: Flow, options: Options, variable_fit: VariableFit) -> list[Rule]:
     """Returns the rule of each class of `flow`.
 
     Args:
         flow: the program graph.
         options: the user's wishes.
-        variable_misfit: checkpoint keys -> why these values don't fit the low precision, or "".
+        variable_fit: see `VariableFit`.
     """
-    assigner = _Assigner(flow, options, variable_misfit)
+    assigner = _Assigner(flow, options, variable_fit)
     rules = [assigner.rule(number) for number in range(len(flow.members))]
     ops = slices.ops_of(flow)
     rules = slices.keep_positions(flow, rules)
@@ -75,11 +76,11 @@ def unused_wishes(flow: Flow, options: Options) -> list[str]:
 class _Assigner:
     """Finds the rule of one class at a time; keeps only what all of them share."""
 
-    def __init__(self, flow: Flow, options: Options, variable_misfit: VariableMisfit) -> None:
+    def __init__(self, flow: Flow, options: Options, variable_fit: VariableFit) -> None:
         self.flow = flow
         self.options = options
         self.low = options.low
-        self.variable_misfit = variable_misfit
+        self.variable_fit = variable_fit
         self.wishes = _wishes(options)
         self.carried = frozenset(ties.carried_arguments(flow.program))
         self.table_misfit = origins.misfit_of_tables(flow.program, options.low)
@@ -91,7 +92,8 @@ class _Assigner:
         if number in self.flow.variable_of:
             return self.variable_rule(number)
         rules = [self.member_rule(var) for var in members]
-        rule = next((r for r in rules if not r.eligible), rules[0])
+        kept = next((r for r in rules if not r.eligible), None)
+        rule = kept or next((r for r in rules if r.limit), rules[0])
         if len(members) > 1 and any(r.role is Role.CONSTANT for r in rules):
             rule = dataclasses.replace(rule, role=Role.CAPTURED)
         if number in self.flow.pinned and rule.role is not Role.CONSTANT:
@@ -125,10 +127,17 @@ class _Assigner:
         if any(self.is_kept(var) for var in tables):
             return dataclasses.replace(rule, eligible=False, kind=Kind.USER)
         values = [key for key in variable.keys if key not in variable.slot_keys]
-        misfit = self.variable_misfit(values)
-        if misfit:
-            return dataclasses.replace(rule, eligible=False, kind=Kind.RANGE, detail=misfit)
-        return rule
+        rows = [self.weight_row(self.flow.program.type_vars[v]) for v in self.flow.members[number]]
+        row = next(filter(None, rows), None)
+        fit = self.variable_fit(values, ranges.max_loss(row))
+        return ranges.fitted(rule, fit, row, self.options)
+
+    def is_pinned(self, var: int) -> bool:
+        return self.flow.class_of[var] in self.flow.pinned
+
+    def weight_row(self, place: ir.TypeVar) -> OpRow | None:
+        """Returns what is known about a constant or variable for itself."""
+        return self.patterns.get((place.scope, place.node))
 
     def is_named(self, scope: ir.Scope, node: ir.Node) -> bool:
         """Returns whether a pattern of the user's matches the node's name, or `function/node`."""
@@ -160,7 +169,7 @@ class _Assigner:
         if node.op in calls.CALLS or node.op in (ir.ARG, ir.RETVAL):
             return self.call_rule(place, node)
         if node.op == handles.CONSTANT:
-            return self.constant_rule(node)
+            return self.constant_rule(place, node)
         if node.op == handles.CAST:
             return self.cast_rule(place, node)
         return self.op_rule(place, node)
@@ -171,13 +180,15 @@ class _Assigner:
             return Rule(Category.KEEP, Role.NODE, Kind.KEEP, "it decides a branch")
         return Rule(Category.CLEAR, Role.NODE, Kind.CLEAR, eligible=True)
 
-    def constant_rule(self, node: ir.Node) -> Rule:
+    def constant_rule(self, place: ir.TypeVar, node: ir.Node) -> Rule:
         assert node.proto is not None
+        row = self.weight_row(place)
+        if row is not None and row.in_place and self.is_pinned(node.out_vars[0]):
+            row = None  # outsiders see its values
         values = constants.values(attr_of(node.proto, "value").tensor)
-        misfit = dtypes.misfit(values, self.low)
-        if misfit:
-            return Rule(Category.CLEAR, Role.CONSTANT, Kind.RANGE, misfit)
-        return Rule(Category.CLEAR, Role.CONSTANT, Kind.FREE, eligible=True)
+        fit = ranges.fit_of_constant(values, self.low, row)
+        rule = Rule(Category.CLEAR, Role.CONSTANT, Kind.FREE, eligible=True)
+        return ranges.fitted(rule, fit, row, self.options)
 
     def cast_rule(self, place: ir.TypeVar, node: ir.Node) -> Rule:
         """A user's Cast: only pairs that provably lose nothing are merged."""
