@@ -13,6 +13,7 @@ from typing import Final
 
 _TVM: Final = "conformance/test_tvm.py"
 _AUTOCAST: Final = "conformance/test_autocast.py"
+_OVERRIDES: Final = "conformance/test_autocast_overrides.py"
 _BRANCHES: Final = "conformance/test_autocast_branches.py"
 _CASTS: Final = "conformance/test_casts.py"
 _FURTHER: Final = "conformance/test_further.py"
@@ -62,7 +63,9 @@ PLACES: Final[Mapping[str, tuple[str, str]]] = {
     "AC-13": (_AUTOCAST, "test_ac_13"),
     "AC-14": (_AUTOCAST, "test_ac_14"),
     "AC-16": (_AUTOCAST, "test_ac_16"),
+    "AC-19": (_OVERRIDES, "test_ac_19"),
     "AC-20": (_AUTOCAST, "test_ac_20"),
+    "AC-21": (_OVERRIDES, "test_ac_21"),
     "AC-30": ("test_cli.py", "test_every_option_arrives"),
     "AC-31": (_AUTOCAST, "test_ac_31"),
     "AC-32": (_AUTOCAST, "test_ac_32"),
@@ -164,9 +167,7 @@ PLACES: Final[Mapping[str, tuple[str, str]]] = {
     "XT-43": (_BRANCHES, "test_xt_43"),
     "XT-44": (_FURTHER, "test_xt_44"),
 }
-_OPSET: Final = (
-    "versions of ONNX's operator set; the names of TensorFlow's ops have them"
-)
+_OPSET: Final = "versions of ONNX's operator set; the names of TensorFlow's ops have them"
 _INTERNAL: Final = "a data structure of AutoCast, without a counterpart here"
 _CALIBRATION: Final = "needs calibration: nothing runs the model yet"
 NOT_CARRIED_OVER: Final[Mapping[str, str]] = {
