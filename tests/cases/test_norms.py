@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.case_answers import check_answer
+from tests.case_answers import DEVICES, check_answer
+from tests.checks import check_rewrite
 
 HALF = ("half",)
 EYE = "[[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]"
@@ -354,6 +355,23 @@ def test_c09_a_batch_norm_of_any_version_keeps_its_statistics(op: str) -> None:
     mean, var = np.array([10, 1000, 0, -5]), np.array([4, 146335, 0.001, 100])
     expected = np.maximum((x - mean) / np.sqrt(var + 0.001) * scale + offset, 0)
     check_answer(BATCH_NORM.replace("OP", op), expected, x=x)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_c09_a_batch_norm_of_version_1_becomes_one_of_version_3(device: str) -> None:
+    # V1's T allows float32 alone; the four parameters stay float32 in V3, whose U they are.
+    before = "\n".join(line.split("#")[0] for line in BATCH_NORM.splitlines())
+    before = before.replace("OP(", "FusedBatchNorm(")
+    after = before.replace("FusedBatchNorm(", "FusedBatchNormV3(")
+    after = after.replace(f"w: f32[1,1,4,4] = Const({EYE})", f"w: low[1,1,4,4] = Const({EYE})")
+    after = after.replace("Conv2D(x, ", "Conv2D(x/Cast_low, ").replace(
+        "Identity(conv2)", "Identity(conv2/Cast_float32)"
+    )
+    after += """
+    x/Cast_low = Cast(x, DstT=low)
+    conv2/Cast_float32 = Cast(conv2, DstT=f32)
+    """
+    check_rewrite(before, after, device=device)
 
 
 def test_c09_in_training_the_statistics_are_those_of_the_data() -> None:
