@@ -138,7 +138,7 @@ ROWS: Final[tuple[Accumulation, ...]] = (
     *_rows(_SPARSE_SEGMENT_SUMS, _CPU, FLOAT32, MEASURED),
     *_rows(_SPARSE_SEGMENT_SUMS, _GPU, FLOAT32, _SPARSE_SEGMENTS),
     *_rows("ScatterNd TensorScatterAdd", _CPU, LOW, MEASURED),
-    *_rows("ScatterNd TensorScatterAdd", _GPU, LOW, _SCATTER),
+    *_rows("ScatterNd", _GPU, LOW, _SCATTER),
     # Sums of several tensors.
     *_rows("AddN", _CPU, LOW, MEASURED),
     *_rows("AddN", _GPU, LOW, "aggregate_ops_gpu.cu.cc"),

@@ -1,13 +1,13 @@
 """Why one node must stay float32 although its op may be low: the named conditions of the tables.
 
 Each is about what TensorFlow's CPU kernels do, so it holds for `--device any` and `cpu`. Under
-`gpu` those of contractions and Softmax pass, as they accumulate in float32 there; AddN adds in the low
-precision there too, and cuDNN does not say what its average pooling does, so theirs hold. The
-limits were measured with the plain CPU kernels of TensorFlow
-2.21 (`TF_ENABLE_ONEDNN_OPTS=0`) on random data of four kinds (normal, its absolute value, uniform,
-log-normal) against float64. An error below is the RMS of the relative error; rounding the exact
-result once costs 2.1e-4 in half and 1.7e-3 in bfloat16. The limits let half lose about as much as
-one maximal rounding of bfloat16 (4e-3), and bfloat16 two of them (8e-3).
+`gpu` those of contractions and Softmax pass, as they accumulate in float32 there; AddN adds in the
+low precision there too, and cuDNN does not say what its average pooling does, so theirs hold.
+`ops/accumulation.py` has the facts. The limits were measured with the plain CPU kernels of
+TensorFlow 2.21 (`TF_ENABLE_ONEDNN_OPTS=0`) on random data of four kinds (normal, its absolute
+value, uniform, log-normal) against float64. An error below is the RMS of the relative error;
+rounding the exact result once costs 2.1e-4 in half and 1.7e-3 in bfloat16. The limits let half lose
+about as much as one maximal rounding of bfloat16 (4e-3), and bfloat16 two of them (8e-3).
 `tests/ops/test_conditions.py` measures them again.
 """
 
