@@ -8,10 +8,11 @@ from collections import Counter
 import pytest
 import tensorflow as tf
 from tensorflow.core.framework import op_def_pb2
+from tensorflow.python.framework import kernels as registry
 from tensorflow.python.framework import op_def_registry
 
 from tf_amp_rewriter import dtypes
-from tf_amp_rewriter.ops import calls, categories, conditions, keep, kernels
+from tf_amp_rewriter.ops import calls, categories, conditions, custom, keep, kernels
 from tf_amp_rewriter.ops.rows import Category, OpRow
 
 LOWERING = (Category.ALLOW, Category.INFER, Category.CLEAR)
@@ -34,6 +35,8 @@ BY_MEANING = {
     "RemoteCall", "Restore", "RestoreSlice", "RestoreV2", "Save", "SaveSlices", "SaveV2",
     "VarHandleOp", "Variable", "VariableV2",
 }  # fmt: skip
+# Their float port is no number: it says in which order an array is written and read.
+FLOWS = {"TensorArraySize", "TensorArraySizeV2", "TensorArraySizeV3"}
 # Ops that are no part of a model that is served: training, input pipelines, other runtimes, tests.
 NOT_SERVED = re.compile(
     r"Dataset|Iterator|Summary|TPU|DTensor|Collective|Nccl|Accumulator|Dedup|[Cc]ompressElement"
@@ -44,6 +47,7 @@ NOT_SERVED = re.compile(
     r"|^(Calibration\w+|ReadVariableXla\w+|DtypeWithDefaultOp|DumpTensor|NonDeterministicInts|_\w+)"
     r"|^(GetElementAtIndex|ConditionalAccumulator|SleepIdentityOp|ToBool|WindowOp|Recv|Send)$"
     r"|^(Attr\w+Default|Binary|ComplexStruct|DefaultAttrs|(N?InPoly|NInTwo)\w+|List(In|Out)put)"
+    r"|^(FakeQuantWithMinMax\w+Gradient|NegTrain|Sdca\w+|TensorArrayGrad\w*)$"
     r"|^(NPolymorphic\w+|OutT|OutTypeList|Polymorphic\w*|Ref(In|Out)|TestAttr|TwoRefsIn|TypeList\w*"
     r"|Unary)$"
 )
@@ -106,7 +110,8 @@ def test_every_condition_is_used():
 
 
 def test_every_op_exists_or_is_known_to_be_gone():
-    missing = {row.op for row in categories.ROWS if definition(row.op) is None}
+    of_others = {row.op for row in custom.ROWS}
+    missing = {row.op for row in categories.ROWS if definition(row.op) is None} - of_others
     assert missing == GONE
     assert {row.category for row in keep.ROWS if row.op in GONE} == {Category.KEEP}
 
@@ -133,6 +138,12 @@ def test_attributes_that_become_low_may_be_low(row: OpRow):
     assert possible, "no low precision can ever be used: the row should be KEEP"
 
 
+def test_ops_of_other_libraries_stay_float32_and_are_none_of_tensorflow():
+    assert {row.category for row in custom.ROWS} == {Category.KEEP}
+    assert [row.op for row in custom.ROWS if definition(row.op) is not None] == []
+    assert all(row.note for row in custom.ROWS)
+
+
 def test_rows_are_sorted_within_their_blocks():
     source = re.compile(r'OpRow\(\s*"(\w+)"')
     for module in ("allow", "infer", "clear", "deny", "keep"):
@@ -145,6 +156,17 @@ def test_rows_are_sorted_within_their_blocks():
 def test_every_op_with_a_float_type_attribute_is_decided():
     known = {row.op for row in categories.ROWS} | BY_MEANING | set(calls.CALLS)
     assert [op for op in all_ops() if op not in known and not NOT_SERVED.search(op)] == []
+
+
+def test_every_op_with_a_port_that_is_float32_alone_is_decided():
+    known = {row.op for row in categories.ROWS} | BY_MEANING | set(calls.CALLS)
+    ports = {
+        op: [*found.input_arg, *found.output_arg]
+        for op in {kernel.op for kernel in registry.get_all_registered_kernels().kernel}
+        if (found := definition(op)) is not None
+    }
+    fixed = {op for op, found in ports.items() if any(port.type == 1 for port in found)}
+    assert sorted(op for op in fixed - known - FLOWS if not NOT_SERVED.search(op)) == []
 
 
 def test_more_specific_rows_win():
