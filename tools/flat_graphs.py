@@ -19,16 +19,21 @@ from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.grappler import tf_optimizer  # type: ignore[attr-defined]
 
 from tests import models
+from tf_amp_rewriter import dtypes
+from tf_amp_rewriter.ops import accumulation
 from tools import census
 
 INPUT_SETS: Final = 5
 # Ops of which the GPU's kernels accumulate in float32 and the CPU's in their input's type, and for
-# which types, as far as the sources of TensorFlow 2.21 show it (Einsum: by way of BatchMatMul).
-_LOW: Final = frozenset({types_pb2.DT_HALF, types_pb2.DT_BFLOAT16})
+# which types, as far as `as_on_gpu` can write them: all data inputs and outputs of type `T`.
 FLOAT32_SUMS_ON_GPU: Final = {
-    "DepthwiseConv2dNative": _LOW,
-    "Einsum": _LOW,
-    "Mean": frozenset({types_pb2.DT_HALF}),
+    op: frozenset(
+        low.proto
+        for low in dtypes.LOW_PRECISIONS.values()
+        if accumulation.compute(op, low, "gpu") == accumulation.FLOAT32
+        and accumulation.compute(op, low, "cpu") == accumulation.LOW
+    )
+    for op in ("DepthwiseConv2dNative", "Einsum", "Mean")
 }
 
 Arrays = Mapping[str, NDArray[Any]]

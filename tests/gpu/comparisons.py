@@ -149,10 +149,66 @@ def made_inputs(tested: Case) -> list[NDArray[np.float64]]:
 # ---------------------------------------------------------------- one op
 
 
-def check_op(tested: Case, low: dtypes.LowPrecision, device: str) -> float:
-    """Compares a case on `device` (`cpu` or `gpu`); returns the largest error, in bounds."""
+def as_made(array: NDArray[np.float64], _: dtypes.LowPrecision) -> NDArray[np.float64]:
+    """Returns the inputs of a case as they are."""
+    return array
+
+
+def scaled(factor: float) -> Callable[..., NDArray[np.float64]]:
+    """Returns a change of inputs that multiplies them."""
+    return lambda array, _: factor * array
+
+
+def _lost_near_0(low: dtypes.LowPrecision) -> float:
+    """How much of a result is lost where it, or what it is made of, is close to 0.
+
+    Half rounds to subnormals; bfloat16 shares them with float32, of which kernels make 0: once in
+    an intermediate value, once in the result.
+    """
+    return low.tiny if low == dtypes.HALF else 2 * smallest(low)
+
+
+def smallest(low: dtypes.LowPrecision) -> float:
+    """The smallest positive value that TensorFlow's kernels keep: subnormal float32 become 0."""
+    return max(low.tiny, float(np.finfo(np.float32).tiny))
+
+
+def extremes(array: NDArray[np.float64], low: dtypes.LowPrecision) -> NDArray[np.float64]:
+    """Returns the ends of a low precision in the shape of `array`: largest, smallest, infinite."""
+    least = smallest(low)
+    ends = [low.max, -low.max, least, -least, np.inf, -np.inf, 0.0, 1.0]
+    return np.resize(np.array(ends), array.shape)
+
+
+def all_values(least: float, most: float) -> Callable[..., NDArray[np.float64]]:
+    """Returns a change of inputs to every value of the low precision from `least` to `most`."""
+
+    def change(_: NDArray[np.float64], low: dtypes.LowPrecision) -> NDArray[np.float64]:
+        with np.errstate(invalid="ignore"):  # a NaN is cast, too
+            values = np.arange(1 << 16, dtype=np.uint16).view(low.numpy).astype(np.float64)
+        kept = (values >= least) & (values <= most) & np.isfinite(values)
+        kept &= (np.abs(values) >= smallest(low)) | (values == 0)
+        return values[kept]
+
+    return change
+
+
+def check_op(
+    tested: Case,
+    low: dtypes.LowPrecision,
+    device: str,
+    change: Callable[[NDArray[np.float64], dtypes.LowPrecision], NDArray[np.float64]] = as_made,
+) -> float:
+    """Compares a case on `device` (`cpu` or `gpu`); returns the largest error, in bounds.
+
+    Args:
+        tested: the case.
+        low: the low precision.
+        device: `cpu` or `gpu`.
+        change: makes other inputs of those of the case, such as larger ones.
+    """
     place = f"/{device.upper()}:0"
-    rounded = [array.astype(low.numpy) for array in made_inputs(tested)]
+    rounded = [change(array, low).astype(low.numpy) for array in made_inputs(tested)]
     got = _run(tested, rounded, place)
     assert {tensor.device.rpartition("device:")[2] for tensor in got} == {place[1:]}
     assert got[0].dtype == low.proto or not got[0].dtype.is_floating
@@ -171,6 +227,9 @@ def check_op(tested: Case, low: dtypes.LowPrecision, device: str) -> float:
         where = f"{tested}, output {index}, {low.name} on {device}"
         if exact.dtype.kind != "f":
             np.testing.assert_array_equal(actual, exact, err_msg=where)
+            continue
+        if tested.bound is error_bounds.exactly:
+            np.testing.assert_array_equal(actual.astype(np.float64), exact, err_msg=where)
             continue
         assert np.isfinite(exact).all(), f"{where}: the reference is not finite"
         measured = error_bounds.Measured(
@@ -195,7 +254,7 @@ def _largest_share(
     assert actual.shape == measured.exact.shape, where
     if not actual.size:
         return 0.0
-    allowed = bound(measured) + (measured.low.tiny if bound is not error_bounds.exactly else 0.0)
+    allowed = bound(measured) + _lost_near_0(measured.low)
     error = np.abs(actual - measured.exact)
     share = error / np.maximum(allowed, np.finfo(np.float64).tiny)
     place = np.unravel_index(int(np.argmax(share)), error.shape)

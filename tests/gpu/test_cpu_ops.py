@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from typing import Final
+
 import pytest
 
-from tests.gpu import comparisons, op_cases
+from tests.gpu import comparisons, op_cases, op_cases_clear
 from tf_amp_rewriter import dtypes
 from tf_amp_rewriter.ops import categories
 from tf_amp_rewriter.ops.rows import Category
@@ -15,6 +18,25 @@ LOWERED = [
     for low in dtypes.LOW_PRECISIONS.values()
     if not comparisons.why_not(tested, low, "cpu")
 ]
+# What is moved or selected, whatever it is; CheckNumerics refuses infinities.
+MOVING: Final = {tested.op for tested in op_cases_clear.CASES} - {
+    "CheckNumerics", "CheckNumericsV2"
+}  # fmt: skip
+COMPUTING: Final = {tested.op for tested in (*op_cases.ALLOW, *op_cases.CELLS, *op_cases.INFER)}
+# By condition float32 on CPU in bfloat16, whatever their shape.
+NEVER_LOW: Final = {"Conv2DBackpropInput", "Conv3D", "Conv3DBackpropInputV2"}
+EVERYWHERE: Final = (-math.inf, math.inf)
+# Functions of one argument, and for which arguments their result is finite in half.
+DOMAINS: Final = {
+    **dict.fromkeys(
+        ("Elu", "Erf", "Erfc", "LeakyRelu", "Sigmoid", "Softplus", "Softsign", "Tanh"), EVERYWHERE
+    ),
+    **dict.fromkeys(("Inv", "Reciprocal"), (1.54e-5, math.inf)),
+    "Log": (1e-44, math.inf),
+    "Log1p": (-0.999, math.inf),
+    "Selu": (-math.inf, 62336.0),
+    "Sqrt": (0.0, math.inf),
+}
 
 
 @pytest.mark.parametrize(("tested", "low"), LOWERED)
@@ -22,6 +44,28 @@ def test_an_op_on_the_cpu_is_as_exact_as_its_rule(
     tested: comparisons.Case, low: dtypes.LowPrecision
 ) -> None:
     comparisons.check_op(tested, low, "cpu")
+
+
+@pytest.mark.parametrize(("tested", "low"), [p for p in LOWERED if p.values[0].op in MOVING])
+def test_an_op_that_moves_values_moves_the_ends_of_the_range(
+    tested: comparisons.Case, low: dtypes.LowPrecision
+) -> None:
+    comparisons.check_op(tested, low, "cpu", comparisons.extremes)
+
+
+@pytest.mark.parametrize("factor", [1 / 16, 16.0])
+@pytest.mark.parametrize(("tested", "low"), [p for p in LOWERED if p.values[0].op in COMPUTING])
+def test_an_op_is_as_exact_on_small_and_on_large_values(
+    tested: comparisons.Case, low: dtypes.LowPrecision, factor: float
+) -> None:
+    comparisons.check_op(tested, low, "cpu", comparisons.scaled(factor))
+
+
+@pytest.mark.parametrize(("tested", "low"), [p for p in LOWERED if str(p.values[0]) in DOMAINS])
+def test_a_function_is_as_exact_on_every_value(
+    tested: comparisons.Case, low: dtypes.LowPrecision
+) -> None:
+    comparisons.check_op(tested, low, "cpu", comparisons.all_values(*DOMAINS[tested.op]))
 
 
 @pytest.mark.parametrize("tested", op_cases.CASES, ids=str)
@@ -40,6 +84,30 @@ def test_every_row_that_lowers_has_a_case_or_a_reason_to_have_none() -> None:
 
     assert rows - covered == set(op_cases.LEFT_OUT)
     assert covered <= rows
+
+
+@pytest.mark.parametrize("low", dtypes.LOW_PRECISIONS.values(), ids=lambda low: low.name)
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_a_case_is_low_wherever_its_row_is(device: str, low: dtypes.LowPrecision) -> None:
+    """On each device with a low kernel, in each low precision; a condition may forbid it."""
+    held = [
+        row
+        for op in rows_that_lower() - set(op_cases.LEFT_OUT)
+        if (row := categories.row_for(op, low, device)) is not None
+        and row.category in comparisons.LOWERING
+        and comparisons.has_low_kernel(row, low, device)
+    ]
+    reasons = {
+        row.op: {
+            comparisons.why_not(tested, low, device)
+            for tested in op_cases.CASES
+            if tested.op == row.op
+        }
+        for row in held
+    }
+    never_low = {op for op, found in reasons.items() if "" not in found}
+
+    assert never_low == (NEVER_LOW if (device, low.name) == ("cpu", "bfloat16") else set())
 
 
 @pytest.mark.parametrize("category", comparisons.LOWERING)

@@ -8,10 +8,11 @@ from collections import Counter
 import pytest
 import tensorflow as tf
 from tensorflow.core.framework import op_def_pb2
+from tensorflow.python.framework import kernels as registry
 from tensorflow.python.framework import op_def_registry
 
 from tf_amp_rewriter import dtypes
-from tf_amp_rewriter.ops import calls, categories, conditions, keep, kernels, meanings
+from tf_amp_rewriter.ops import calls, categories, conditions, custom, keep, kernels, meanings
 from tf_amp_rewriter.ops.rows import Category, OpRow
 from tools import new_ops
 
@@ -31,6 +32,16 @@ GONE = {
 }
 # Ops of kernels that only builds for x86 have.
 OF_X86 = ("_Mkl", "__Mkl")
+# Their float port is no number: it says in which order an array is written and read.
+FLOWS = {
+    "TensorArrayGrad",
+    "TensorArrayGradV2",
+    "TensorArrayGradV3",
+    "TensorArrayGradWithShape",
+    "TensorArraySize",
+    "TensorArraySizeV2",
+    "TensorArraySizeV3",
+}
 
 
 def definition(op: str) -> op_def_pb2.OpDef | None:
@@ -90,11 +101,12 @@ def test_every_condition_is_used():
 
 
 def test_every_op_exists_or_is_known_to_be_gone():
+    of_others = {row.op for row in custom.ROWS}
     missing = {
         row.op
         for row in categories.ROWS
         if definition(row.op) is None and not row.op.startswith(OF_X86)
-    }
+    } - of_others
     assert missing == GONE
     assert {row.category for row in keep.ROWS if row.op in GONE} == {Category.KEEP}
 
@@ -119,6 +131,12 @@ def test_attributes_that_become_low_may_be_low(row: OpRow):
         )
     ]
     assert possible, "no low precision can ever be used: the row should be KEEP"
+
+
+def test_ops_of_other_libraries_stay_float32_and_are_none_of_tensorflow():
+    assert {row.category for row in custom.ROWS} == {Category.KEEP}
+    assert [row.op for row in custom.ROWS if definition(row.op) is not None] == []
+    assert all(row.note for row in custom.ROWS)
 
 
 def test_rows_are_sorted_within_their_blocks():
@@ -150,6 +168,17 @@ def test_every_row_has_a_source_and_what_stays_float32_a_reason():
     kept = [row for row in categories.ROWS if row.category in (Category.DENY, Category.KEEP)]
     assert [row.op for row in categories.ROWS if not row.source] == []
     assert [row.op for row in kept if not row.note] == []
+
+
+def test_every_op_with_a_port_that_is_float32_alone_is_decided():
+    known = {row.op for row in categories.ROWS} | set(meanings.BY_MEANING) | set(calls.CALLS)
+    ports = {
+        op: [*found.input_arg, *found.output_arg]
+        for op in {kernel.op for kernel in registry.get_all_registered_kernels().kernel}
+        if (found := definition(op)) is not None
+    }
+    fixed = {op for op, found in ports.items() if any(port.type == 1 for port in found)}
+    assert sorted(op for op in fixed - known - FLOWS) == []
 
 
 def test_more_specific_rows_win():

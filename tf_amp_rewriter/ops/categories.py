@@ -1,8 +1,9 @@
 """What is known about each op: the tables put together, and the row that holds for a request.
 
-The rows stand in `allow.py`, `infer.py`, `clear.py`, `deny.py`, `keep.py` and `unserved.py`. An op
-without a row is unknown and stays float32; those with a meaning of their own (in `meanings.py`, and
-the calls in `calls.py`) have none, as other modules handle them.
+The rows stand in `allow.py`, `infer.py`, `clear.py`, `deny.py`, `keep.py` and `unserved.py`, those
+of ops of other libraries in `custom.py`. An op without a row is unknown and stays float32; those
+with a meaning of their own (in `meanings.py`, and the calls in `calls.py`) have none, as other
+modules handle them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tf_amp_rewriter import dtypes
-from tf_amp_rewriter.ops import allow, clear, deny, infer, keep, unserved
+from tf_amp_rewriter.ops import allow, clear, custom, deny, infer, keep, unserved
 from tf_amp_rewriter.ops.rows import Category, OpRow
 
 ROWS: Final = (
@@ -23,6 +24,7 @@ ROWS: Final = (
     *deny.ROWS,
     *keep.ROWS,
     *unserved.ROWS,
+    *custom.ROWS,
 )
 
 

@@ -76,9 +76,9 @@ ROWS: Final[tuple[OpRow, ...]] = (
     OpRow("SparseDenseCwiseDiv", INFER, "one rounding"),
     OpRow("SparseDenseCwiseMul", INFER, "one rounding"),
     # Gradients of the ops above.
-    OpRow("AvgPool3DGrad", INFER, "grappler infer"),
-    OpRow("AvgPoolGrad", INFER, "grappler infer"),
-    OpRow("BiasAddGrad", INFER, "grappler infer"),
+    OpRow("AvgPool3DGrad", INFER, "grappler infer", condition="pool_window"),
+    OpRow("AvgPoolGrad", INFER, "grappler infer", condition="pool_window"),
+    OpRow("BiasAddGrad", INFER, "grappler infer", condition="sums_in_bfloat16"),
     OpRow("EluGrad", INFER, "grappler infer"),
     OpRow("FusedBatchNormGradV2", INFER, "grappler infer", attrs=("T",)),
     OpRow("FusedBatchNormGradV3", INFER, "grappler infer", attrs=("T",)),

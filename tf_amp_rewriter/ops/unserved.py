@@ -55,10 +55,11 @@ _OPS: Final = {
         WindowOp ZipDataset
     """,
     "it writes logs or looks for faults": """
-        CalibrationStatisticsSaver CheckPinned DebugGradientIdentity DebugGradientRefIdentity
-        DebugIdentityV2 DebugIdentityV3 DebugNanCount DebugNumericSummary DebugNumericSummaryV2
-        DumpTensor HistogramSummary ImageSummary ScalarSummary TensorSummary TensorSummaryV2
-        WriteHistogramSummary WriteImageSummary WriteScalarSummary WriteSummary
+        AudioSummary AudioSummaryV2 CalibrationStatisticsSaver CheckPinned DebugGradientIdentity
+        DebugGradientRefIdentity DebugIdentityV2 DebugIdentityV3 DebugNanCount
+        DebugNumericSummary DebugNumericSummaryV2 DumpTensor HistogramSummary ImageSummary
+        ScalarSummary TensorSummary TensorSummaryV2 WriteAudioSummary WriteHistogramSummary
+        WriteImageSummary WriteScalarSummary WriteSummary
     """,
     "it moves values between devices or machines, whose other ends expect float32": """
         AllToAll AssignVariableXlaConcatND CollectiveAllToAllV2 CollectiveAllToAllV3
@@ -98,7 +99,7 @@ _OPS: Final = {
         AccumulatorApplyGradient AccumulatorTakeGradient ApplyAdaMax ApplyAdadelta ApplyAdagrad
         ApplyAdagradDA ApplyAdagradV2 ApplyAdam ApplyAddSign ApplyCenteredRMSProp ApplyFtrl
         ApplyFtrlV2 ApplyGradientDescent ApplyMomentum ApplyPowerSign ApplyProximalAdagrad
-        ApplyProximalGradientDescent ApplyRMSProp ConditionalAccumulator
+        ApplyProximalGradientDescent ApplyRMSProp ConditionalAccumulator NegTrain
         ResourceAccumulatorApplyGradient ResourceAccumulatorTakeGradient ResourceApplyAdaMax
         ResourceApplyAdadelta ResourceApplyAdagrad ResourceApplyAdagradDA ResourceApplyAdagradV2
         ResourceApplyAdam ResourceApplyAdamWithAmsgrad ResourceApplyAddSign
@@ -110,11 +111,12 @@ _OPS: Final = {
         ResourceSparseApplyCenteredRMSProp ResourceSparseApplyFtrl ResourceSparseApplyFtrlV2
         ResourceSparseApplyKerasMomentum ResourceSparseApplyMomentum
         ResourceSparseApplyProximalAdagrad ResourceSparseApplyProximalGradientDescent
-        ResourceSparseApplyRMSProp SparseAccumulatorApplyGradient SparseAccumulatorTakeGradient
-        SparseApplyAdadelta SparseApplyAdagrad SparseApplyAdagradDA SparseApplyAdagradV2
-        SparseApplyCenteredRMSProp SparseApplyFtrl SparseApplyFtrlV2 SparseApplyMomentum
-        SparseApplyProximalAdagrad SparseApplyProximalGradientDescent SparseApplyRMSProp
-        SparseConditionalAccumulator
+        ResourceSparseApplyRMSProp SdcaOptimizer SdcaOptimizerV2 SdcaShrinkL1
+        SparseAccumulatorApplyGradient SparseAccumulatorTakeGradient SparseApplyAdadelta
+        SparseApplyAdagrad SparseApplyAdagradDA SparseApplyAdagradV2 SparseApplyCenteredRMSProp
+        SparseApplyFtrl SparseApplyFtrlV2 SparseApplyMomentum SparseApplyProximalAdagrad
+        SparseApplyProximalGradientDescent SparseApplyRMSProp SparseConditionalAccumulator
+        _QuantizedMaxPool3D
     """,
     "it changes a variable, which stays float32 for that": """
         Assign AssignAdd AssignAddVariableOp AssignSub AssignSubVariableOp AssignVariableOp
@@ -126,13 +128,19 @@ _OPS: Final = {
         ScatterUpdate StridedSliceAssign
     """,
     "its floats are the ranges and scales of quantised values": """
-        QuantizedConcat QuantizedConcatV2 QuantizedConv2DWithBiasAndReluAndRequantize
-        QuantizedConv2DWithBiasAndRequantize
-        QuantizedConv2DWithBiasSignedSumAndReluAndRequantize
-        QuantizedConv2DWithBiasSumAndReluAndRequantize
-        QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize QuantizedMatMulWithBias
-        QuantizedMatMulWithBiasAndDequantize QuantizedMatMulWithBiasAndReluAndRequantize
-        QuantizedMatMulWithBiasAndRequantize QuantizedReshape QuantizedResizeBilinear
+        QuantizedAdd QuantizedAvgPool QuantizedBatchNormWithGlobalNormalization QuantizedBiasAdd
+        QuantizedConcat QuantizedConcatV2 QuantizedConv2D QuantizedConv2DAndRelu
+        QuantizedConv2DAndReluAndRequantize QuantizedConv2DAndRequantize
+        QuantizedConv2DPerChannel QuantizedConv2DWithBias QuantizedConv2DWithBiasAndRelu
+        QuantizedConv2DWithBiasAndReluAndRequantize QuantizedConv2DWithBiasAndRequantize
+        QuantizedConv2DWithBiasSignedSumAndReluAndRequantize QuantizedConv2DWithBiasSumAndRelu
+        QuantizedConv2DWithBiasSumAndReluAndRequantize QuantizedDepthwiseConv2D
+        QuantizedDepthwiseConv2DWithBias QuantizedDepthwiseConv2DWithBiasAndRelu
+        QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize QuantizedInstanceNorm
+        QuantizedMatMul QuantizedMatMulWithBias QuantizedMatMulWithBiasAndDequantize
+        QuantizedMatMulWithBiasAndRelu QuantizedMatMulWithBiasAndReluAndRequantize
+        QuantizedMatMulWithBiasAndRequantize QuantizedMaxPool QuantizedMul QuantizedRelu
+        QuantizedRelu6 QuantizedReshape QuantizedResizeBilinear
     """,
     "it holds, counts or tests values of any type": """
         GetSessionHandle GetSessionHandleV2 GetSessionTensor MapClear MapIncompleteSize MapSize
@@ -142,8 +150,9 @@ _OPS: Final = {
         NonDeterministicInts
     """,
     "a gradient or a sum over segments in a newer form, of which nothing was measured": """
-        Conv2DBackpropFilterV2 Conv2DBackpropInputV2 SegmentMaxV2 SegmentMinV2 SegmentProdV2
-        SegmentSumV2
+        Conv2DBackpropFilterV2 Conv2DBackpropInputV2 FakeQuantWithMinMaxArgsGradient
+        FakeQuantWithMinMaxVarsGradient FakeQuantWithMinMaxVarsPerChannelGradient SegmentMaxV2
+        SegmentMinV2 SegmentProdV2 SegmentSumV2
     """,
     "TensorFlow makes it when a session starts; no model that is saved holds it": """
         _ArrayToList _CopyFromGpuToHost _CopyFromHostToGpu _DeviceArg _DeviceRetval _EagerConst
@@ -171,20 +180,26 @@ _OPS: Final = {
         _MklNativeFusedConv2D _MklNativeFusedConv3D _MklNativeFusedDepthwiseConv2dNative
         _MklNativeFusedMatMul _MklNativeMaxPool _MklNativeMaxPool3D _MklNativeMaxPool3DGrad
         _MklNativeMaxPoolGrad _MklNativePadWithConv2D _MklNativePadWithFusedConv2D
-        _MklNativeSparseMatrixMatMul _MklPadWithConv2D _MklPadWithFusedConv2D
-        _MklQuantizedConcatV2 _MklQuantizedConv2DWithBiasAndReluAndRequantize
-        _MklQuantizedConv2DWithBiasAndRequantize
+        _MklNativeSparseMatrixMatMul _MklPadWithConv2D _MklPadWithFusedConv2D _MklQuantizeV2
+        _MklQuantizedAvgPool _MklQuantizedConcatV2 _MklQuantizedConv2D
+        _MklQuantizedConv2DAndRelu _MklQuantizedConv2DAndReluAndRequantize
+        _MklQuantizedConv2DAndRequantize _MklQuantizedConv2DPerChannel
+        _MklQuantizedConv2DWithBias _MklQuantizedConv2DWithBiasAndRelu
+        _MklQuantizedConv2DWithBiasAndReluAndRequantize _MklQuantizedConv2DWithBiasAndRequantize
         _MklQuantizedConv2DWithBiasSignedSumAndReluAndRequantize
-        _MklQuantizedConv2DWithBiasSumAndReluAndRequantize
+        _MklQuantizedConv2DWithBiasSumAndRelu _MklQuantizedConv2DWithBiasSumAndReluAndRequantize
+        _MklQuantizedDepthwiseConv2D _MklQuantizedDepthwiseConv2DWithBias
+        _MklQuantizedDepthwiseConv2DWithBiasAndRelu
         _MklQuantizedDepthwiseConv2DWithBiasAndReluAndRequantize _MklQuantizedMatMulWithBias
-        _MklQuantizedMatMulWithBiasAndDequantize _MklQuantizedMatMulWithBiasAndReluAndRequantize
-        _MklQuantizedMatMulWithBiasAndRequantize _MklRelu _MklRelu6 _MklRelu6Grad _MklReluGrad
-        _MklSoftmax _MklSwish _MklTanh _MklTanhGrad _MklTranspose _NcclBroadcastRecv
-        _NcclBroadcastSend _NcclReduceRecv _NcclReduceSend _ParallelConcatStart
-        _ParallelConcatUpdate _QuantizedMatMul _ReadVariablesOp _Recv _ScopedAllocator
-        _ScopedAllocatorConcat _ScopedAllocatorSplit _Send _TPUReplicate _UnaryOpsComposition
-        _VarHandlesOp _While _XlaAotOnlyVarHandleOp _XlaCompile _XlaHostComputeMlir _XlaMerge
-        _XlaRecvAtHost _XlaRecvAtHostV2 _XlaRun _XlaSendFromHost _XlaSendFromHostV2
+        _MklQuantizedMatMulWithBiasAndDequantize _MklQuantizedMatMulWithBiasAndRelu
+        _MklQuantizedMatMulWithBiasAndReluAndRequantize _MklQuantizedMatMulWithBiasAndRequantize
+        _MklQuantizedMaxPool _MklRelu _MklRelu6 _MklRelu6Grad _MklReluGrad _MklSoftmax _MklSwish
+        _MklTanh _MklTanhGrad _MklTranspose _NcclBroadcastRecv _NcclBroadcastSend
+        _NcclReduceRecv _NcclReduceSend _ParallelConcatStart _ParallelConcatUpdate
+        _QuantizedMatMul _ReadVariablesOp _Recv _ScopedAllocator _ScopedAllocatorConcat
+        _ScopedAllocatorSplit _Send _TPUReplicate _UnaryOpsComposition _VarHandlesOp _While
+        _XlaAotOnlyVarHandleOp _XlaCompile _XlaHostComputeMlir _XlaMerge _XlaRecvAtHost
+        _XlaRecvAtHostV2 _XlaRun _XlaSendFromHost _XlaSendFromHostV2
         __MklDummyConv2DBackpropFilterWithBias __MklDummyConv2DWithBias __MklDummyPadWithConv2D
         __MklDummyPadWithFusedConv2D
     """,
