@@ -34,6 +34,7 @@ setuptools.setup(
         "ml_dtypes>=0.2",
         "numpy>=1.23.5",
         "tensorflow>=2.15,<3",
+        'tomli>=2; python_version < "3.11"',
     ],
     extras_require={
         # The tools are pinned, so that a new release of one of them never fails an old commit.

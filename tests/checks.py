@@ -8,8 +8,9 @@ Both always do the following too, for half and for bfloat16; nothing turns it of
 *   the input graph is not changed, and the same input gives the same bytes again;
 *   TensorFlow's importer takes the result;
 *   a second run, on the result, changes nothing;
-*   original and rewritten run on the same seeded random inputs. NaN and Inf must stand in the same
-    places, and every output is within the bound that `tests/rounding.py` derives.
+*   original and rewritten run on the same seeded random inputs, the one that is for a GPU as
+    `tests/gpu_simulation.py` has it. NaN and Inf must stand in the same places, and every output is
+    within the bound that `tests/rounding.py` derives.
 
 A test that can't run the graph says why: `not_run="reason"`.
 """
@@ -29,7 +30,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2
 
 import tf_amp_rewriter
-from tests import bounds, graph_text, rounding
+from tests import bounds, gpu_simulation, graph_text, rounding
 from tf_amp_rewriter import dtypes as amp_dtypes
 from tf_amp_rewriter.ir import text as ir_text
 from tf_amp_rewriter.report.model import Report, TypeVariableReport
@@ -96,8 +97,7 @@ def check_precision(
     for dtype in dtypes:
         graph = graph_text.parse(text, dtype)
         report = checked_rewrite(graph, dtype, feeds, ranges, not_run, options, steps, exact)
-        wrong = [line for claim in claims(text) for line in _mismatch(report, claim)]
-        assert not wrong, "\n".join([f"{dtype}:", *wrong, "", _text_of(report)])
+        assert_claims(text, report, dtype)
         if casts is not None:
             assert casts == report.casts, _text_of(report)
 
@@ -162,6 +162,12 @@ def claims(text: str) -> list[Claim]:
     return found
 
 
+def assert_claims(text: str, report: Report, where: str) -> None:
+    """Asserts what the comments of `text` say of the precisions; `where` is for the message."""
+    wrong = [line for claim in claims(text) for line in _mismatch(report, claim)]
+    assert not wrong, "\n".join([f"{where}:", *wrong, "", _text_of(report)])
+
+
 def checked_rewrite(
     graph: graph_pb2.GraphDef,
     dtype: str,
@@ -176,7 +182,7 @@ def checked_rewrite(
     options = {"outputs": sinks(graph), **(options or {}), "dtype": dtype}
     report = _rewrite_twice(graph, options)
     assert report.graph_def is not None
-    rewritten = imported(report.graph_def)
+    imported(report.graph_def)
     again = tf_amp_rewriter.rewrite_graph_def(report.graph_def, tf_amp_rewriter.Options(**options))
     assert _text_of(report) == _text_of(again), "a second run changed the result"
     assert _bytes(report) == _bytes(again), "a second run changed the bytes"
@@ -185,13 +191,19 @@ def checked_rewrite(
     low = amp_dtypes.LOW_PRECISIONS[dtype]
     feeds = {**_random_feeds(imported(graph), ranges or {}), **(feeds or {})}
     outputs = list(options["outputs"])
+    rewritten = runnable(report.graph_def, options)
     if steps:
-        _compare_programs(graph, report.graph_def, outputs, low, feeds, steps)
+        _compare_programs(graph, rewritten, outputs, low, feeds, steps)
     else:
-        _compare_answers(graph, rewritten, outputs, low, feeds)
+        _compare_answers(graph, imported(rewritten), outputs, low, feeds)
     if exact:
-        _expect_same_bits(graph, rewritten, exact, feeds)
+        _expect_same_bits(graph, imported(rewritten), exact, feeds)
     return report
+
+
+def runnable(graph_def: graph_pb2.GraphDef, options: Mapping[str, object]) -> graph_pb2.GraphDef:
+    """Returns what the CPU runs in place of a rewritten graph: one for the GPU is simulated."""
+    return gpu_simulation.as_on_gpu(graph_def) if options.get("device") == "gpu" else graph_def
 
 
 def sinks(graph: graph_pb2.GraphDef) -> tuple[str, ...]:

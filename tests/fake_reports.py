@@ -79,3 +79,15 @@ EMPTY = dataclasses.replace(
     weight_bytes_before=0,
     weight_bytes_after=0,
 )
+
+_NO_KERNEL = "no half kernel on GPU and CPU both"
+WITHOUT_KERNELS = dataclasses.replace(
+    LOWERED,
+    type_variables=(
+        row("p", "AvgPool3D", "NO_KERNEL", _NO_KERNEL),
+        row("l", "LRN", "NO_KERNEL", _NO_KERNEL),
+        dataclasses.replace(row("l", "LRN", "NO_KERNEL", _NO_KERNEL), attribute="U"),
+        row("l", "LRN", "NO_KERNEL", _NO_KERNEL, scope="body"),
+        row("e", "Exp", "DENY", "grows"),
+    ),
+)

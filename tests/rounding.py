@@ -172,14 +172,15 @@ AMPLIFY: dict[str, Callable[[Step], float]] = {
         "Select SelectV2 Maximum Minimum Max Min MaxPool AvgPool Mean ClipByValue TopKV2 Tanh "
         "Sigmoid Softmax Softplus Softsign LeakyRelu Elu StopGradient BroadcastTo Fill "
         "ResizeBilinear ResizeNearestNeighbor SpaceToBatchND BatchToSpaceND DepthToSpace "
-        "SpaceToDepth ReverseV2 Snapshot OnesLike ZerosLike EnsureShape Sin Cos".split(),
+        "SpaceToDepth ReverseV2 Snapshot OnesLike ZerosLike EnsureShape Sin Cos "
+        "MatrixBandPart".split(),
         _slope(1.0),
     ),
     **dict.fromkeys(["Erf", "Erfc"], _slope(2 / math.sqrt(math.pi))),
     "Selu": _slope(1.76),
     "LogSoftmax": _slope(2.0),
     "Mul": _product,
-    "RealDiv": _divide,
+    **dict.fromkeys(["RealDiv", "DivNoNan"], _divide),
     "Square": _square(lambda step: step.x[0]),
     "SquaredDifference": _square(lambda step: np.subtract(step.x[0], step.x[1])),
     "Exp": _exp,

@@ -10,11 +10,12 @@ import types
 from collections.abc import Callable
 
 import pytest
+import tensorflow as tf
 
 import tf_amp_rewriter
-from tests import fake_reports, golden_files
+from tests import fake_reports, golden_files, graph_text
 from tf_amp_rewriter import cli, errors, flag_table, options, quiet
-from tf_amp_rewriter.report import json_file, model, terminal
+from tf_amp_rewriter.report import json_file, model, rule_table, terminal
 
 ROOT = pathlib.Path(__file__).parent.parent
 SEE_HELP = "hint: `tf_amp_rewriter --help` lists the flags\n"
@@ -32,6 +33,8 @@ class FakePipeline(types.ModuleType):
         self.error: BaseException | None = None
         self.rewrite_saved_model = self._function("saved_model")
         self.rewrite_frozen_graph = self._function("frozen_graph")
+        self.decide_saved_model = self._decision("saved_model")
+        self.decide_frozen_graph = self._decision("frozen_graph")
 
     def _function(self, kind: str) -> Callable[[str, str, options.Options], model.Report]:
         def rewrite(source: str, destination: str, opts: options.Options) -> model.Report:
@@ -41,6 +44,10 @@ class FakePipeline(types.ModuleType):
             return self.report
 
         return rewrite
+
+    def _decision(self, kind: str) -> Callable[[str, options.Options], model.Report]:
+        rewrite = self._function(kind)
+        return lambda source, opts: rewrite(source, "", opts)
 
 
 @pytest.fixture
@@ -68,7 +75,9 @@ def run_alone(code: str) -> subprocess.CompletedProcess[str]:
 def test_the_flags_are_the_fields_of_options() -> None:
     fields = {field.name for field in dataclasses.fields(options.Options)}
 
-    assert fields == {row.name for row in flag_table.FLAGS if row.is_option}
+    # of these the first is read from the environment, and the pipeline gathers the others
+    data = {"grappler_lists", "file_rules", "registered"}
+    assert fields - data == {row.name for row in flag_table.FLAGS if row.is_option}
 
 
 def test_no_flag_is_there_twice() -> None:
@@ -101,6 +110,10 @@ def test_every_option_arrives(pipeline: FakePipeline) -> None:
         "--deny_ops=D",
         "--keep_float32=a,b",
         "--keep_float32=c{1,2}",
+        "--force_low=d,e",
+        "--force_low=f",
+        "--rules=amp.toml",
+        "--missing_op=error",
     )
 
     assert status == 0
@@ -114,6 +127,9 @@ def test_every_option_arrives(pipeline: FakePipeline) -> None:
         clear_ops=("C",),
         deny_ops=("D",),
         keep_float32=("a,b", "c{1,2}"),
+        force_low=("d,e", "f"),
+        rules="amp.toml",
+        missing_op="error",
     )
 
 
@@ -150,6 +166,31 @@ def test_a_call_leaves_nothing_behind_for_the_next(pipeline: FakePipeline) -> No
             "`--outputs` does not go with `--saved_model_dir`\n" + SEE_HELP,
         ),
         ((*GRAPH_DEF, "--tags=serve"), "`--tags` does not go with `--graph_def`\n" + SEE_HELP),
+        (
+            (*SAVED_MODEL, "--explain=x", "--report_json=-"),
+            (
+                "`--explain` and `--report_json -` both go to standard output\n"
+                "hint: give a file for the report\n"
+            ),
+        ),
+        (
+            (*SAVED_MODEL, "--explain=("),
+            (
+                "`explain` has `(`, which is no regular expression: "
+                "missing ), unterminated subpattern at position 0\n"
+            ),
+        ),
+        (
+            ("--graph_def=in.pb", "--explain=x"),
+            "`--graph_def` needs `--outputs`\n" + SEE_HELP,
+        ),
+        (
+            ("--list_rules", "MatMull"),
+            (
+                "`list_rules` names op `MatMull`, which no rule knows\n"
+                "hint: did you mean `MatMul` or `BatchMatMul` or `SparseMatMul`?\n"
+            ),
+        ),
         ((*SAVED_MODEL, "more", "less"), "found `more`, `less`, expected flags only\n" + SEE_HELP),
         ((*SAVED_MODEL, "--dtyp=half"), "unknown flag `--dtyp`\nhint: did you mean `--dtype`?\n"),
         ((*SAVED_MODEL, "--qqq"), "unknown flag `--qqq`\n" + SEE_HELP),
@@ -205,6 +246,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         "import tf_amp_rewriter; tf_amp_rewriter.Options(); tf_amp_rewriter.Report",
         "from tf_amp_rewriter import cli; assert cli.main(['x', '--help']) == 0",
         "from tf_amp_rewriter import cli; assert cli.main(['x', '--dtyp=half']) == 1",
+        "from tf_amp_rewriter import cli; assert cli.main(['x', '--list_rules', 'Exp']) == 0",
+        "from tf_amp_rewriter import cli; assert cli.main(['x', '--list_rules', 'Exq']) == 1",
         (
             "from tf_amp_rewriter import cli; assert cli.main("
             "'x --saved_model_dir a --output_dir b --dtype int8'.split()) == 1"
@@ -256,11 +299,121 @@ def test_the_public_names_are_there() -> None:
     assert set(tf_amp_rewriter.__all__) <= set(dir(tf_amp_rewriter))
     assert callable(tf_amp_rewriter.rewrite_saved_model)
     assert callable(tf_amp_rewriter.rewrite_graph_def)
+    assert callable(tf_amp_rewriter.decide_saved_model)
+    assert callable(tf_amp_rewriter.explain)
 
 
 def test_a_name_that_is_not_there() -> None:
     with pytest.raises(AttributeError, match=r"^module `tf_amp_rewriter` has no attribute `nix`$"):
         tf_amp_rewriter.nix  # noqa: B018 # asking for it is the test
+
+
+# --- rules and explanations ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--list_rules", "Mean", "Exp"), ("--list_rules=Mean", "Exp")]
+)
+def test_rules_are_listed_on_stdout(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 0
+    assert capsys.readouterr() == (rule_table.text(["Mean", "Exp"]), "")
+
+
+def test_all_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--list_rules") == 0
+    assert capsys.readouterr() == (rule_table.text(), "")
+
+
+@pytest.fixture
+def frozen(tmp_path: pathlib.Path) -> tuple[str, ...]:
+    """The flags for a frozen graph of one product."""
+    graph = graph_text.parse(
+        """
+        x: f32[4,8] = Placeholder
+        w: f32[8,8] = Const(seed=1)
+        m = MatMul(x, w)
+        out = Identity(m)
+        """
+    )
+    path = tmp_path / "in.pb"
+    path.write_bytes(graph.SerializeToString())
+    return (f"--graph_def={path}", "--outputs=out")
+
+
+EXPLAINED = """\
+MatMul `m`
+  precision  half   (T)
+  reason     ALLOW: it gains the most in low precision
+  rule       MatMul is ALLOW: always gains from low precision; source: grappler allow
+  to change  --keep_float32 '^m$'   keeps this node float32
+"""
+
+
+def test_explaining_needs_no_output_and_writes_nothing(
+    frozen: tuple[str, ...], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*frozen, "--explain=m") == 0
+    assert capsys.readouterr() == (EXPLAINED, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.pb"]
+
+
+def test_explaining_a_saved_model_writes_nothing(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Module(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec((4, 8), tf.float32)])
+        def serve(self, x: tf.Tensor) -> tf.Tensor:
+            return tf.linalg.matmul(x, tf.eye(8), name="product") + 1.0
+
+    module = Module()
+    tf.saved_model.save(module, str(tmp_path / "in"), signatures=module.serve)
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+
+    assert run(f"--saved_model_dir={tmp_path / 'in'}", "--explain=product$") == 0
+    told = capsys.readouterr()
+    assert told.out.startswith("MatMul `product` in function `__inference_serve_")
+    assert told.err == ""
+    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
+
+
+def test_explaining_goes_with_an_output_and_comes_after_it(
+    frozen: tuple[str, ...], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out.pb"
+
+    assert run(*frozen, f"--output_graph_def={output}", "--explain=m", "--explain=^m") == 0
+    told = capsys.readouterr()
+    assert told.out == EXPLAINED
+    assert f"written to `{output}`" in told.err
+    assert output.exists()
+
+
+def test_nothing_to_explain_is_an_error(
+    frozen: tuple[str, ...], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out.pb"
+
+    assert run(*frozen, "--explain=outt") == 1
+    assert capsys.readouterr() == (
+        "",
+        "error: `explain` has `outt`, which matches no node\nhint: did you mean `out`?\n",
+    )
+    assert run(*frozen, f"--output_graph_def={output}", "--explain=outt") == 1
+    assert capsys.readouterr().err.endswith(
+        f"hint: did you mean `out`?\nthe model itself is complete: `{output}`\n"
+    )
+
+
+def test_a_decision_without_writing_can_be_reported_as_json(
+    frozen: tuple[str, ...], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "report.json"
+
+    assert run(*frozen, "--explain=m", f"--report_json={path}") == 0
+    assert capsys.readouterr().out == EXPLAINED
+    assert json.loads(path.read_text(encoding="utf-8"))["destination"] == ""
 
 
 # --- what is told --------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from tf_amp_rewriter.dtypes import LowPrecision
 from tf_amp_rewriter.ir.flow import Flow, topological_order
+from tf_amp_rewriter.ops.exactness import SOFTMAX
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.reasons import NO_CAUSE, Decision, Decisions, Kind
 from tf_amp_rewriter.rules import free as free_values
@@ -49,6 +50,7 @@ def classify(flow: Flow, rules: Sequence[Rule], low: LowPrecision) -> Decisions:
     passing.settle_weights(order)
     passing.revert_islands()
     passing.settle_weights(order)
+    passing.settle_clamps()
     return tuple(passing.decisions)
 
 
@@ -138,6 +140,14 @@ class _Pass:
                 return free
         return None
 
+    def unclamped_of(self, number: int) -> free_values.Free | None:
+        """Returns a free value that the class gets as it is only if it stays float32."""
+        for source in self.flow.sources[number]:
+            free = self.free[source]
+            if free is not None and free.unclamped:
+                return free
+        return None
+
     def run(self, order: Iterable[int]) -> None:
         queue = collections.deque(order)
         queued = bytearray(len(self.rules))
@@ -215,7 +225,7 @@ class _Pass:
         tainted = next((self.taint[s] for s in sources if self.taint[s] != NO_CAUSE), NO_CAUSE)
         misfit = self.misfit_of(number)
         if not rule.eligible:
-            return self.decide_ineligible(number, tainted, misfit)
+            return self.decide_ineligible(number, tainted, misfit or self.unclamped_of(number))
         if misfit is not None:
             # a free value hands the fact itself on
             origin = tainted if self.free[number] is not None else number
@@ -226,9 +236,14 @@ class _Pass:
             case Category.ALLOW:
                 return Decision(True, Kind.ALLOW), NO_CAUSE
             case Category.INFER:
-                return self.decide_infer(number, flowing, tainted)
+                decision, taint = self.decide_infer(number, flowing, tainted)
             case _:
-                return self.decide_clear(number, flowing, tainted)
+                decision, taint = self.decide_clear(number, flowing, tainted)
+        unclamped = self.unclamped_of(number)
+        if decision.low or unclamped is None or self.free[number] is not None:
+            return decision, taint
+        origin = taint if rule.bounded or taint != NO_CAUSE else number
+        return Decision(False, Kind.RANGE, unclamped.unclamped, unclamped.origin), origin
 
     def decide_ineligible(
         self, number: int, tainted: int, misfit: free_values.Free | None
@@ -254,7 +269,8 @@ class _Pass:
             return Decision(False, Kind.PINNED, "its result only leaves the model"), NO_CAUSE
         if some_low and (not rule.only_if_wanted or self.all_consumers_want(number)):
             return Decision(True, Kind.INFER), NO_CAUSE
-        return Decision(False, Kind.NOTHING_LOW), NO_CAUSE
+        detail = "a low value flows in, but not all that reads it wants low" if some_low else ""
+        return Decision(False, Kind.NOTHING_LOW, detail), NO_CAUSE
 
     def decide_clear(
         self, number: int, flowing: Sequence[int], tainted: int
@@ -270,7 +286,9 @@ class _Pass:
             return Decision(True, Kind.CLEAR), tainted
         if tainted != NO_CAUSE:
             return Decision(False, Kind.TAINTED, "", tainted), tainted
-        return Decision(False, Kind.NOTHING_LOW), number if rule.taints else NO_CAUSE
+        some_low = any(self.decisions[source].low for source in flowing)
+        detail = "not all that flows in is low, nor is all that reads it" if some_low else ""
+        return Decision(False, Kind.NOTHING_LOW, detail), number if rule.taints else NO_CAUSE
 
     def settle_weights(self, order: Sequence[int]) -> None:
         """Lets weights, and CLEAR ops on weights alone, follow their consumers."""
@@ -284,7 +302,9 @@ class _Pass:
                 if self.rules[r].role is not Role.SHAPE
             ]
             # a constant that both precisions need exists twice; a variable exists once
-            some = any(readers) and (free.of_variable or role is Role.CONSTANT)
+            # what moves clamped values can't be cast down: it would overflow again
+            once = free.of_variable or role is Role.CONSTANT or bool(free.unclamped)
+            some = any(readers) and once
             if some or (readers and all(readers)):
                 self.decisions[number] = Decision(True, Kind.FREE)
             else:
@@ -301,6 +321,36 @@ class _Pass:
             if rule.role is Role.SHAPE:  # a low copy of a constant is not worth making for this
                 low = low and all(self.rules[s].role is not Role.CONSTANT for s in sources)
             self.decisions[number] = Decision(low, Kind.CLEAR if low else Kind.NOTHING_LOW)
+
+    def settle_clamps(self) -> None:
+        """Says which weights are clamped: those that are low, or reach what is if in place."""
+        for number, rule in enumerate(self.rules):
+            decision = self.decisions[number]
+            if rule.limit and (self.reaches_low(number) if rule.in_place else decision.low):
+                self.decisions[number] = dataclasses.replace(
+                    decision,
+                    detail=rule.detail,
+                    limit=rule.limit,
+                    in_place=rule.in_place,
+                    asked=rule.asked,
+                )
+
+    def reaches_low(self, number: int) -> bool:
+        """Returns whether anything is low that a mask flows through, up to its Softmax."""
+        stack, seen = [number], {number}
+        while stack:
+            current = stack.pop()
+            if self.decisions[current].low:
+                return True
+            if self.op_of(current) == SOFTMAX:
+                continue
+            near = [reader for reader in self.flow.readers[current] if reader not in seen]
+            seen.update(near)
+            stack += near
+        return False
+
+    def op_of(self, number: int) -> str:
+        return self.flow.program.node_of(self.flow.members[number][0]).op
 
     def revert_islands(self) -> None:
         """Turns islands without an ALLOW op or a table back to float32."""

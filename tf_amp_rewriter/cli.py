@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from absl import flags
 
-from tf_amp_rewriter import errors, flag_table, options, quiet
-from tf_amp_rewriter.report import json_file, terminal
+from tf_amp_rewriter import environment, errors, flag_table, options, quiet
+from tf_amp_rewriter.report import json_file, rule_table, terminal
 from tf_amp_rewriter.version import VERSION
 
 if TYPE_CHECKING:
@@ -46,10 +46,12 @@ class Given:
     Attributes:
         values: the value of every flag, given or default; lists as tuples.
         present: names of the flags that the command line has.
+        words: what is no flag and no value of one: the ops of `--list_rules`.
     """
 
     values: Mapping[str, Any]
     present: frozenset[str]
+    words: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +60,10 @@ class Request:
 
     Attributes:
         source: the SavedModel's directory or the GraphDef's file.
-        destination: where the result goes.
+        destination: where the result goes; empty only to explain, and to write nothing.
         is_graph_def: whether it is a frozen GraphDef.
         report_json: where the JSON report goes, `-` for standard output; may be empty.
+        explain: names or patterns of nodes to explain.
         options: the rest.
     """
 
@@ -68,6 +71,7 @@ class Request:
     destination: str
     is_graph_def: bool
     report_json: str
+    explain: tuple[str, ...]
     options: options.Options
 
 
@@ -122,10 +126,14 @@ def _run(argv: Sequence[str]) -> int:
     if given.values["version"]:
         print(f"{flag_table.PROGRAM} {VERSION}")
         return 0
+    if given.values["list_rules"]:
+        print(rule_table.text(given.words), end="")
+        return 0
     request = _request(given)
     _expect_writable(request.report_json)
     report = _rewrite(request)
     _tell(report, request)
+    _explain(report, request)
     return 0
 
 
@@ -140,14 +148,14 @@ def _parse(argv: Sequence[str]) -> Given:
     for row in flag_table.FLAGS:
         _DEFINE[row.kind](row, parsed)
     try:
-        left_over = parsed(list(argv))[1:]
+        left_over = parsed([word for argument in argv for word in _words(argument)])[1:]
     except flags.UnrecognizedFlagError as error:
         raise errors.FlagError(
             f"unknown flag `--{error.flagname}`", _suggestion(error.flagname)
         ) from error
     except (flags.Error, ValueError) as error:
         raise errors.FlagError(str(error), _SEE_HELP) from error
-    if left_over:
+    if left_over and not parsed["list_rules"].value:
         shown = ", ".join(f"`{word}`" for word in left_over)
         raise errors.FlagError(f"found {shown}, expected flags only", _SEE_HELP)
     values = {row.name: parsed[row.name].value for row in flag_table.FLAGS}
@@ -157,7 +165,14 @@ def _parse(argv: Sequence[str]) -> Given:
             for name, value in values.items()
         },
         frozenset(name for name in values if parsed[name].present),
+        tuple(left_over),
     )
+
+
+def _words(argument: str) -> Sequence[str]:
+    """Returns `argument`; in two where it gives the switch `--list_rules` an op."""
+    flag, equals, op = argument.partition("=")
+    return (flag, op) if equals and flag.lstrip("-") == "list_rules" else (argument,)
 
 
 def _suggestion(name: str) -> str:
@@ -208,19 +223,30 @@ def _request(given: Given) -> Request:
         )
     source = sources[0]
     needed, foreign = _COMPANIONS[source]
+    explain = given.values["explain"]
     for name in needed:
-        if not given.values[name]:
+        is_needed = name != needed[0] or not explain
+        if is_needed and not given.values[name]:
             raise errors.FlagError(f"`--{source}` needs `--{name}`", _SEE_HELP)
     for name in foreign:
         if name in given.present:
             raise errors.FlagError(f"`--{name}` does not go with `--{source}`", _SEE_HELP)
+    if explain and given.values["report_json"] == STDOUT:
+        raise errors.FlagError(
+            "`--explain` and `--report_json -` both go to standard output",
+            "give a file for the report",
+        )
+    for pattern in explain:
+        options.expect_pattern("explain", pattern)
     return Request(
         source=given.values[source],
         destination=given.values[needed[0]],
         is_graph_def=source == "graph_def",
         report_json=given.values["report_json"],
+        explain=explain,
         options=options.Options(
-            **{row.name: given.values[row.name] for row in flag_table.FLAGS if row.is_option}
+            **{row.name: given.values[row.name] for row in flag_table.FLAGS if row.is_option},
+            grappler_lists=environment.grappler_lists(os.environ),
         ),
     )
 
@@ -233,6 +259,11 @@ def _rewrite(request: Request) -> model.Report:
         os.environ[_LOG_LEVEL] = "3"
         with quiet.quiet_stderr():
             from tf_amp_rewriter import pipeline
+    if not request.destination:
+        decide = (
+            pipeline.decide_frozen_graph if request.is_graph_def else pipeline.decide_saved_model
+        )
+        return decide(request.source, request.options)
     rewrite = (
         pipeline.rewrite_frozen_graph if request.is_graph_def else pipeline.rewrite_saved_model
     )
@@ -265,9 +296,28 @@ def _tell(report: model.Report, request: Request) -> None:
         text = json_file.to_json(report) if request.report_json else ""
     except Exception as error:
         raise _ReportError(f"the report can't be made: {_named(error)}") from error
-    print(summary, end="", file=sys.stderr)
+    if request.destination:  # else nothing was done that could be summed up
+        print(summary, end="", file=sys.stderr)
     if text:
         _write_json(text, request)
+
+
+def _explain(report: model.Report, request: Request) -> None:
+    """Prints what `--explain` asks for on stdout."""
+    if not request.explain:
+        return
+    from tf_amp_rewriter.report import explain
+
+    try:
+        text = explain.explain(report, *request.explain)
+    except errors.FlagError as error:
+        if request.destination:
+            complete = f"the model itself is complete: `{request.destination}`"
+            error.hint = "\n".join(filter(None, (error.hint, complete)))
+        raise
+    except Exception as error:
+        raise _ReportError(f"the explanation can't be made: {_named(error)}") from error
+    print(text, end="", flush=True)
 
 
 def _write_json(text: str, request: Request) -> None:
@@ -279,7 +329,7 @@ def _write_json(text: str, request: Request) -> None:
     except OSError as error:
         raise errors.OutputError(
             f"the report can't be written: {error.strerror}",
-            f"the model itself is complete: `{request.destination}`",
+            f"the model itself is complete: `{request.destination}`" if request.destination else "",
             path=request.report_json,
         ) from error
 

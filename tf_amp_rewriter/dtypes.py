@@ -31,11 +31,13 @@ DT_RESOURCE: Final = cast("DataType", 20)
 DT_VARIANT: Final = cast("DataType", 21)
 REF_OFFSET: Final = 100  # DT_FLOAT_REF is 101, and so on
 
-# A scalar such as an epsilon or a temperature that moves by more than this share of itself is not
-# the same number any more: 1e-7 becomes 1.19e-7 in half.
-MAX_SCALAR_CHANGE: Final = 0.01
-# A tensor loses its small values when rounding moves it by more than this share of its norm.
-MAX_NORM_LOSS: Final = 0.01
+# The share of a scalar, or of the norm of a tensor, that rounding may cost. A scalar such as an
+# epsilon or a temperature that moves by more is not the same number any more: 1e-7 becomes 1.19e-7
+# in half. A tensor that moves by more has lost its small values.
+MAX_LOSS: Final = 0.01
+# A tensor of which this share or more lies beyond the range is not that tensor any more when it is
+# clamped. Source: OpenVINO's rule for constants in half.
+MAX_CLAMPED: Final = 0.75
 
 _HALF_BLOCK: Final = 1 << 15  # values: all that is worked out of them fits into the CPU's cache
 _HALF_NORMAL: Final = np.float32(2.0**-14)  # the smallest that has all its bits
@@ -114,51 +116,97 @@ def _halves(values: NDArray[np.float32]) -> NDArray[np.generic]:
     return result
 
 
-def misfit(values: NDArray[np.float32], low: LowPrecision) -> str:
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """Whether values may be rounded to a low precision.
+
+    Attributes:
+        problem: why not; empty if they may.
+        clamps: whether they may once what overflows is clamped to the largest finite value.
+    """
+
+    problem: str = ""
+    clamps: bool = False
+
+
+def misfit(values: NDArray[np.float32], low: LowPrecision, max_loss: float = MAX_LOSS) -> str:
     """Returns why `values` (float32, any shape) must not be rounded to `low`, or an empty string.
 
     1. A finite value must not become infinite.
-    2. A tensor of one value must keep it to within `MAX_SCALAR_CHANGE`.
-    3. A tensor must not lose more than `MAX_NORM_LOSS` of its norm.
+    2. A tensor of one value must not change by more than `max_loss`, as a share of it.
+    3. A tensor must not lose more than `max_loss` of its norm.
     """
-    return misfit_of_chunks((values.reshape(-1),), values.size, low)
+    return fit(values, low, max_loss).problem
 
 
-def misfit_of_chunks(chunks: Iterable[NDArray[np.float32]], size: int, low: LowPrecision) -> str:
-    """Returns what `misfit` does, for a tensor that comes in pieces.
+def fit(values: NDArray[np.float32], low: LowPrecision, max_loss: float = MAX_LOSS) -> Fit:
+    """Returns what `misfit` says, and whether clamping would mend it."""
+    return fit_of_chunks((values.reshape(-1),), values.size, low, max_loss)
+
+
+def fit_of_chunks(
+    chunks: Iterable[NDArray[np.float32]],
+    size: int,
+    low: LowPrecision,
+    max_loss: float = MAX_LOSS,
+) -> Fit:
+    """Returns what `fit` does, for a tensor that comes in pieces.
 
     Args:
         chunks: the values, flat; taken to the end.
         size: how many values there are in all.
         low: the precision to round to.
+        max_loss: the share that may be lost.
     """
     # 3: an error of at most `tiny / 2` a value can only matter where all values are small, so the
     # norms are of interest only as long as all have been
-    small = low.tiny * np.sqrt(size) / (2 * MAX_NORM_LOSS)
+    small = low.tiny * np.sqrt(size) / (2 * max_loss) if max_loss > 0 else np.inf
     largest = squares = lost_squares = 0.0
+    stored = beyond = 0
     first = np.float32(0)
     for chunk in chunks:
         if chunk.size == 0:
             continue
         first = chunk[0]
-        largest = max(largest, _largest_finite(chunk))
-        if largest < small:
+        stored += chunk.size
+        peak = _largest_finite(chunk)
+        largest = max(largest, peak)
+        if overflows(peak, low):
+            beyond += _count_beyond(chunk, low)
+        elif largest < small:
             finite = chunk[np.isfinite(chunk)]
             lost = finite.astype(np.float64) - round_to(finite, low).astype(np.float64)
             squares += float(np.square(finite, dtype=np.float64).sum())
             lost_squares += float(np.square(lost).sum())
     # 1
-    if not np.isfinite(float(round_to(np.array([largest], np.float32), low)[0])):
-        return f"holds {largest:.6g}, beyond the range of {low.name} ({low.max:.6g})"
+    if overflows(largest, low):
+        problem = f"holds {largest:.6g}, beyond the range of {low.name} ({low.max:.6g})"
+        return Fit(problem, size == 1 or beyond < MAX_CLAMPED * stored)
     # 2
     if size == 1:
-        return _scalar_misfit(first, low)
+        return Fit(_scalar_misfit(first, low, max_loss))
     # 3
-    if 0 < largest < small:
+    if 0 < largest < small and squares > 0:
         share = np.sqrt(lost_squares / squares)
-        if share > MAX_NORM_LOSS:
-            return f"would lose {100 * share:.3g} % of its norm in {low.name}"
-    return ""
+        if share > max_loss:
+            return Fit(f"would lose {100 * share:.3g} % of its norm in {low.name}")
+    return Fit()
+
+
+def overflows(value: float, low: LowPrecision) -> bool:
+    """Returns whether a finite value becomes infinite in `low`."""
+    return not np.isfinite(float(round_to(np.array([value], np.float32), low)[0]))
+
+
+def clamped(values: NDArray[np.float32], limit: float) -> NDArray[np.float32]:
+    """Returns `values` with what is finite brought to between `-limit` and `limit`."""
+    with np.errstate(invalid="ignore"):
+        inside = np.clip(values, np.float32(-limit), np.float32(limit))
+    return np.where(np.isinf(values), values, inside).astype(np.float32, copy=False)
+
+
+def _count_beyond(values: NDArray[np.float32], low: LowPrecision) -> int:
+    return int(np.count_nonzero(np.isfinite(values) & np.isinf(round_to(values, low))))
 
 
 def _largest_finite(values: NDArray[np.float32]) -> float:
@@ -168,9 +216,9 @@ def _largest_finite(values: NDArray[np.float32]) -> float:
     return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
-def _scalar_misfit(value: np.float32, low: LowPrecision) -> str:
+def _scalar_misfit(value: np.float32, low: LowPrecision, max_loss: float) -> str:
     rounded = float(round_to(np.array([value]), low)[0])
     exact = float(value)
-    if np.isfinite(exact) and abs(rounded - exact) > MAX_SCALAR_CHANGE * abs(exact):
+    if np.isfinite(exact) and abs(rounded - exact) > max_loss * abs(exact):
         return f"is {exact:.6g}, which {low.name} would make {rounded:.6g}"
     return ""

@@ -53,6 +53,13 @@ FLAGS: Final = (
         "DEVICE",
         "Where it will run: gpu, cpu or any (only what is right on both).",
     ),
+    FlagRow(
+        _HOW,
+        "saturate",
+        SWITCH,
+        "",
+        "Clamp constants and weights that overflow, such as masks of -1e9.",
+    ),
     FlagRow(_HOW, "overwrite", SWITCH, "", "Replace an output that exists."),
     FlagRow(_OPS, "allow_ops", LIST, "OP,OP", "Op types that always gain from low precision."),
     FlagRow(
@@ -68,11 +75,42 @@ FLAGS: Final = (
         "Nodes whose name it matches (re.search) stay float32; repeatable.",
     ),
     FlagRow(
+        _OPS,
+        "force_low",
+        REPEATED,
+        "REGEX",
+        "Nodes whose name it matches become low where they can; repeatable.",
+    ),
+    FlagRow(_OPS, "rules", TEXT, "FILE", "Rules of your own, .toml; the flags above are stronger."),
+    FlagRow(
+        _OPS,
+        "missing_op",
+        TEXT,
+        "WHAT",
+        "What an op that no rule knows is: error, warn or ignore.",
+    ),
+    FlagRow(
         _TOLD,
         "report_json",
         TEXT,
         "FILE",
         "Where every decision goes, with its reason; - is standard output.",
+        False,
+    ),
+    FlagRow(
+        _TOLD,
+        "explain",
+        REPEATED,
+        "NODE",
+        "Tell why these nodes (name or regex) are as they are; repeatable.",
+        False,
+    ),
+    FlagRow(
+        _TOLD,
+        "list_rules",
+        SWITCH,
+        "[OP]",
+        "Print what is known about all ops, or about those named, and exit.",
         False,
     ),
     FlagRow(_TOLD, "version", SWITCH, "", "Print the version and exit.", False),
@@ -85,6 +123,7 @@ its weights; what needs float32 keeps it; inputs and outputs stay as they are.
 
     tf_amp_rewriter --saved_model_dir IN --output_dir OUT [flags]
     tf_amp_rewriter --graph_def IN.pb --outputs A,B --output_graph_def OUT.pb [flags]
+    tf_amp_rewriter --saved_model_dir IN --explain NODE      (writes nothing)
 """
 _EXIT_CODES: Final = """\
 Exit codes:

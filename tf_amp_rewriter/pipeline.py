@@ -8,23 +8,26 @@ import functools
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from google.protobuf import text_format
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tf_amp_rewriter import classify, errors
-from tf_amp_rewriter.ir import build, check, outsiders, variables
+from tf_amp_rewriter import classify, dtypes, errors, gather
+from tf_amp_rewriter.ir import build, check, described, outsiders, variables
 from tf_amp_rewriter.ir import flow as flows
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.reasons import Decisions
 from tf_amp_rewriter.report import build as reports
+from tf_amp_rewriter.report import user_wishes
 from tf_amp_rewriter.report.model import Report
-from tf_amp_rewriter.rewrite import apply, face_calls, faces, invariants, respell
+from tf_amp_rewriter.report.trace import Trace
+from tf_amp_rewriter.rewrite import apply, batch_norms_v1, face_calls, faces, invariants, respell
 from tf_amp_rewriter.rules import assign
+from tf_amp_rewriter.rules.rule import Rule
 from tf_amp_rewriter.saved_model import checkpoint as checkpoints
 from tf_amp_rewriter.saved_model import object_graph, publish, reader, writer
 
@@ -50,20 +53,39 @@ def rewrite_saved_model(
     """
     start = time.perf_counter()
     source, destination = Path(source), Path(destination)
+    options = gather.gathered(options)
     model = reader.read_saved_model(source, options.tags)
     publish.check_destination(source, destination, options.overwrite)
     with _collector_paused(), errors.at_path(str(source)):
-        graphs = [object_graph.graph_source(m, str(source)) for m in model.meta_graphs]
-        links = object_graph.links(model)
-        rewritten = _rewrite(build.program(graphs), links, options, model.checkpoint)
-        edited = rewritten.edited
-        report = _checked(rewritten, options, model.checkpoint)
+        edited, report = _rewrite_model(model, source, options)
         proto = _edited_proto(model, edited, options)
         with publish.staging_beside(destination) as staging:
-            writer.write(source, staging, proto, model.checkpoint, edited.conversions)
+            writer.write(
+                source, staging, proto, model.checkpoint, edited.conversions, edited.clamped
+            )
             publish.publish(staging, destination, options.overwrite)
     elapsed_s = time.perf_counter() - start
     return reports.with_places(report, str(source), str(destination), elapsed_s)
+
+
+def decide_saved_model(source: PathLike, options: Options = _DEFAULTS) -> Report:
+    """Decides what `rewrite_saved_model` would do with a SavedModel, and writes nothing.
+
+    Args:
+        source: the SavedModel directory.
+        options: what to do.
+
+    Raises:
+        errors.InputError: the input can't be read or is not valid.
+        errors.InternalError: our own fault.
+    """
+    start = time.perf_counter()
+    source = Path(source)
+    options = gather.gathered(options)
+    model = reader.read_saved_model(source, options.tags)
+    with _collector_paused(), errors.at_path(str(source)):
+        _, report = _rewrite_model(model, source, options)
+    return reports.with_places(report, str(source), "", time.perf_counter() - start)
 
 
 def rewrite_graph_def(graph_def: graph_pb2.GraphDef, options: Options = _DEFAULTS) -> Report:
@@ -79,7 +101,8 @@ def rewrite_graph_def(graph_def: graph_pb2.GraphDef, options: Options = _DEFAULT
         errors.InternalError: our own fault.
     """
     start = time.perf_counter()
-    graphs = [_frozen(graph_def, options)]
+    options = gather.gathered(options)
+    graphs = [described.with_descriptions(_frozen(graph_def, options), options.registered)]
     with _collector_paused():
         program = build.program(graphs)
         _expect_tensors(program.main_scope(0), options)
@@ -110,9 +133,7 @@ def rewrite_frozen_graph(
         raise errors.OutputError(
             "exists already", "give another path, or `--overwrite` to replace it", str(destination)
         )
-    graph_def = reader.read_graph_def(source)
-    with errors.at_path(str(source)):
-        report = rewrite_graph_def(graph_def, options)
+    report = decide_frozen_graph(source, options)
     assert report.graph_def is not None
     if destination.suffix == ".pbtxt":
         data = text_format.MessageToString(report.graph_def).encode()
@@ -123,13 +144,52 @@ def rewrite_frozen_graph(
     return reports.with_places(report, str(source), str(destination), elapsed_s)
 
 
+def decide_frozen_graph(source: PathLike, options: Options = _DEFAULTS) -> Report:
+    """Decides what `rewrite_frozen_graph` would do with a file, and writes nothing.
+
+    Args:
+        source: the file with a frozen GraphDef.
+        options: what to do; see `rewrite_graph_def`.
+
+    Raises:
+        errors.InputError: the input can't be read or is not valid.
+        errors.InternalError: our own fault.
+    """
+    source = Path(source)
+    options = gather.gathered(options)
+    graph_def = reader.read_graph_def(source)
+    with errors.at_path(str(source)):
+        report = rewrite_graph_def(graph_def, options)
+    return reports.with_places(report, str(source), "", report.elapsed_s)
+
+
 @dataclasses.dataclass(frozen=True)
-class _Rewritten:
-    """The program, what was decided for it, and its new protos."""
+class _Decided:
+    """The program and what was decided for it, with the rules that this came from."""
 
     flow: flows.Flow
+    rules: Sequence[Rule]
     decisions: Decisions
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rewritten:
+    """What was decided, and the new protos."""
+
+    decided: _Decided
     edited: apply.Edited
+
+
+def _rewrite_model(
+    model: reader.Source, source: Path, options: Options
+) -> tuple[apply.Edited, Report]:
+    graphs = [
+        described.with_descriptions(object_graph.graph_source(m, str(source)), options.registered)
+        for m in model.meta_graphs
+    ]
+    links = object_graph.links(model)
+    rewritten = _rewrite(build.program(graphs), links, options, model.checkpoint)
+    return rewritten.edited, _checked(rewritten, options, model.checkpoint)
 
 
 def _rewrite(
@@ -138,38 +198,63 @@ def _rewrite(
     options: Options,
     checkpoint: checkpoints.Checkpoint | None,
 ) -> _Rewritten:
-    misfit = _misfit_finder(checkpoint, options)
-    flow, decisions = _decide(program, links, options, misfit)
+    fit = _fit_finder(checkpoint, options)
+    decided = _decide(program, links, options, fit)
     candidates = face_calls.candidates(program)
     if any(candidates):
-        copied = _decide(_split(program, candidates), links, options, misfit)
-        gaining = face_calls.gaining(*copied, candidates, (flow, decisions))
+        copied = _decide(_split(program, candidates), links, options, fit)
+        without = decided.flow, decided.decisions
+        gaining = face_calls.gaining(copied.flow, copied.decisions, candidates, without)
         if gaining == candidates:
-            flow, decisions = copied
+            decided = copied
         elif any(gaining):
-            flow, decisions = _decide(_split(program, gaining), links, options, misfit)
-    spellings = respell.find(flow, decisions, options.low)
+            decided = _decide(_split(program, gaining), links, options, fit)
+    decided = _upgraded(decided, links, options, fit)
+    spellings = respell.find(decided.flow, decided.decisions, options.low)
     if spellings:
-        spelled = build.program(respell.respell(flow.program, spellings))
-        flow, decisions = _decide(spelled, links, options, misfit)
+        spelled = build.program(respell.respell(decided.flow.program, spellings))
+        decided = _decide(spelled, links, options, fit)
     for _ in range(_MAX_NESTED_LOOPS):
-        mixed = invariants.mixed(flow, decisions)
+        mixed = invariants.mixed(decided.flow, decided.decisions)
         if not mixed:
             break
-        split = build.program(invariants.split(flow.program, mixed))
-        flow, decisions = _decide(split, links, options, misfit)
-    return _Rewritten(flow, decisions, apply.apply(flow, decisions, options.low, options.device))
+        split = build.program(invariants.split(decided.flow.program, mixed))
+        decided = _decide(split, links, options, fit)
+    edited = apply.apply(decided.flow, decided.decisions, options.low, options.device)
+    return _Rewritten(decided, edited)
+
+
+def _upgraded(
+    decided: _Decided, links: variables.Links, options: Options, fit: assign.VariableFit
+) -> _Decided:
+    """Returns the program with old batch norms of the newest version where that makes them low.
+
+    One may make the data of another low; one that stays float32 stays what it is.
+    """
+    first = decided
+    places = batch_norms_v1.upgradable(decided.flow, decided.decisions)
+    refused: batch_norms_v1.Places = frozenset()
+    while places:
+        newer = build.program(batch_norms_v1.upgrade(first.flow.program, places))
+        decided = _decide(newer, links, options, fit)
+        lowered = batch_norms_v1.lowered(decided.flow, decided.decisions, places)
+        refused |= places - lowered
+        more = batch_norms_v1.upgradable(decided.flow, decided.decisions) - refused
+        if lowered == places and not more:
+            return decided
+        places = lowered | more
+    return first
 
 
 def _decide(
     program: ir.Program,
     links: variables.Links,
     options: Options,
-    misfit: assign.VariableMisfit,
-) -> tuple[flows.Flow, Decisions]:
+    fit: assign.VariableFit,
+) -> _Decided:
     flow = flows.flow(program, links)
-    rules = assign.assign(flow, options, misfit)
-    return flow, classify.classify(flow, rules, options.low)
+    rules = assign.assign(flow, options, fit)
+    return _Decided(flow, rules, classify.classify(flow, rules, options.low))
 
 
 def _split(program: ir.Program, functions: face_calls.Names) -> ir.Program:
@@ -186,7 +271,8 @@ def _checked(
     checkpoint: checkpoints.Checkpoint | None,
 ) -> Report:
     """Returns the report on graphs that were found to be valid."""
-    flow, edited = rewritten.flow, rewritten.edited
+    decided, edited = rewritten.decided, rewritten.edited
+    flow = decided.flow
     for graph, graph_def in zip(flow.program.graphs, edited.graph_defs, strict=True):
         violations = check.check(dataclasses.replace(graph, graph_def=graph_def))
         if violations:
@@ -195,12 +281,14 @@ def _checked(
                 f"the rewritten graph is not valid: {violations[0]}",
                 "this is a bug of tf_amp_rewriter; please report it with this message",
             )
+    trace = Trace(flow, decided.rules, decided.decisions, options)
     warnings = [
-        *assign.unused_wishes(flow, options),
+        *user_wishes.warnings(trace),
         *_training_warnings(flow, edited, options),
-        *_cast_warnings(flow, rewritten.decisions),
+        *_cast_warnings(flow, decided.decisions),
+        *_clamp_warnings(flow, decided.decisions),
     ]
-    return reports.build(flow, rewritten.decisions, edited, options, checkpoint, warnings)
+    return reports.build(trace, edited, checkpoint, warnings)
 
 
 def _expect_valid(graph: ir.GraphSource) -> None:
@@ -245,21 +333,36 @@ def _cast_warnings(flow: flows.Flow, decisions: Decisions) -> Iterator[str]:
             yield f"weight `{variable.keys[0]}` stays float32 and is cast at each run: {reason}"
 
 
-def _misfit_finder(
-    checkpoint: checkpoints.Checkpoint | None, options: Options
-) -> Callable[[Sequence[str]], str]:
-    @functools.cache  # the classes of a second run ask again
-    def misfit_of(key: str) -> str:
-        assert checkpoint is not None
-        return checkpoints.misfit_of(checkpoint, key, options.low)
+def _clamp_warnings(flow: flows.Flow, decisions: Decisions) -> Sequence[str]:
+    """Returns a sentence that names all weights that were clamped because the user asked for it."""
+    names = []
+    for number, decision in enumerate(decisions):
+        if decision.limit and decision.asked:
+            variable = flow.variable_of.get(number)
+            keys = flow.variables[variable].keys if variable is not None else ()
+            name = keys[0] if keys else flow.program.node_of(flow.members[number][0]).name
+            names.append(f"`{name}` to {decision.limit:.6g}")
+    if not names:
+        return ()
+    count = f"{len(names)} weight was" if len(names) == 1 else f"{len(names)} weights were"
+    return (f"{count} clamped, as `saturate` asks: {', '.join(names)}",)
 
-    def misfit(keys: Sequence[str]) -> str:
+
+def _fit_finder(checkpoint: checkpoints.Checkpoint | None, options: Options) -> assign.VariableFit:
+    @functools.cache  # the classes of a second run ask again
+    def fit_of(key: str, max_loss: float) -> dtypes.Fit:
+        assert checkpoint is not None
+        return checkpoints.fit_of(checkpoint, key, options.low, max_loss)
+
+    def fit(keys: Sequence[str], max_loss: float) -> dtypes.Fit:
         assert checkpoint is not None
         # An export may hold copies of a variable under several keys: each content is read once.
         entries = {checkpoint.entries[key].crc32c: key for key in keys}
-        return next(filter(None, map(misfit_of, entries.values())), "")
+        found = [fit_of(key, max_loss) for key in entries.values()]
+        bad = [one for one in found if one.problem]
+        return min(bad, key=lambda one: one.clamps, default=dtypes.Fit())
 
-    return misfit
+    return fit
 
 
 def _edited_proto(

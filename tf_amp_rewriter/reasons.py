@@ -52,12 +52,18 @@ class Decision:
         kind: the kind of reason.
         detail: the fact behind it, in words; may be empty.
         cause: the class that caused it (the origin of a taint); `NO_CAUSE` if none did.
+        limit: finite values of a weight are clamped to this magnitude; 0 clamps nothing.
+        in_place: they are clamped for what reads them in float32, too.
+        asked: the user asked to clamp them: answers may change.
     """
 
     low: bool
     kind: Kind
     detail: str = ""
     cause: int = NO_CAUSE
+    limit: float = 0.0
+    in_place: bool = False
+    asked: bool = False
 
 
 Decisions = Sequence[Decision]  # by class

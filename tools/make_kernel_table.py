@@ -35,7 +35,7 @@ DEFAULT_PATH: Final = (
 def main(arguments: Sequence[str]) -> int:
     """Writes the table to the first argument, or to where the package reads it."""
     path = pathlib.Path(arguments[0]) if arguments else DEFAULT_PATH
-    if not _has_gpu_kernels():
+    if not has_gpu_kernels():
         print("this TensorFlow has no GPU kernels: install its GPU build", file=sys.stderr)
         return 1
     path.write_text(table_text(), encoding="utf-8")
@@ -105,7 +105,8 @@ def _registered() -> Mapping[str, Sequence[kernel_def_pb2.KernelDef]]:
     return registered
 
 
-def _has_gpu_kernels() -> bool:
+def has_gpu_kernels() -> bool:
+    """Returns whether this is the GPU build, which knows its GPU kernels on any machine."""
     return any(kernel.device_type == "GPU" for kernel in _registered().get("MatMul", ()))
 
 

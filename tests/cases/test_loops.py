@@ -15,7 +15,7 @@ from tests.checks import check_precision, check_unchanged, loop
 from tf_amp_rewriter import dtypes
 
 HALF = ("half",)
-TOLERANCE = {"half": 2e-3, "bfloat16": 2e-2}  # of cases.md, relative to the range of the output
+TOLERANCE = {"half": 2e-3, "bfloat16": 2e-2}  # relative to the range of the output
 
 
 # ---------------------------------------------------------------- C01: arrays in loops of v1

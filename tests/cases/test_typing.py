@@ -1,4 +1,7 @@
-"""Cases C29 to C32 from the field on frozen graphs; whole-model tests have the variables."""
+"""Cases C29 to C32 from the field on frozen graphs; whole-model tests have the variables.
+
+What is for a GPU runs as `tests/gpu_simulation.py` has it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests import checks, graph_text
+from tests.case_answers import DEVICES
 from tests.checks import check_precision, check_rewrite, check_unchanged
 
 EMBEDDING = """
@@ -21,7 +25,8 @@ EMBEDDING = """
 """
 
 
-def test_c29_a_tied_embedding_is_stored_once_and_never_cast_whole() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_c29_a_tied_embedding_is_stored_once_and_never_cast_whole(device: str) -> None:
     check_rewrite(
         EMBEDDING,
         """
@@ -35,6 +40,7 @@ def test_c29_a_tied_embedding_is_stored_once_and_never_cast_whole() -> None:
         logits/Cast_float32 = Cast(logits, DstT=f32)
         fetch = Identity(logits/Cast_float32)
         """,
+        device=device,
     )
 
 
@@ -50,7 +56,8 @@ def test_c29_gathered_rows_are_the_rounded_float32_rows(dtype: str) -> None:
     np.testing.assert_array_equal(rounded.astype(np.float32), actual.astype(np.float32))
 
 
-def test_c30_a_shared_constant_with_a_split_verdict_exists_twice() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_c30_a_shared_constant_with_a_split_verdict_exists_twice(device: str) -> None:
     check_rewrite(
         """
         x: f32[4,64] = Placeholder
@@ -73,10 +80,12 @@ def test_c30_a_shared_constant_with_a_split_verdict_exists_twice() -> None:
         out2 = Identity(e)
         out3 = Identity(c)
         """,
+        device=device,
     )
 
 
-def test_c30_a_constant_that_is_itself_an_output_keeps_its_name_and_type() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_c30_a_constant_that_is_itself_an_output_keeps_its_name_and_type(device: str) -> None:
     check_rewrite(
         """
         x: f32[4,64] = Placeholder
@@ -94,10 +103,12 @@ def test_c30_a_constant_that_is_itself_an_output_keeps_its_name_and_type() -> No
         out1 = Identity(m/Cast_float32)
         """,
         outputs=("out1", "c"),
+        device=device,
     )
 
 
-def test_c31a_an_integer_cast_is_read_in_float32_by_arithmetic() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_c31a_an_integer_cast_is_read_in_float32_by_arithmetic(device: str) -> None:
     check_precision(
         """
         i: i32[8,8] = Placeholder
@@ -110,7 +121,48 @@ def test_c31a_an_integer_cast_is_read_in_float32_by_arithmetic() -> None:
         """,
         ranges={"i": (0, 5000)},
         casts=2,
+        device=device,
     )
+
+
+def test_c31a_the_bytes_of_an_image_are_scaled_in_what_holds_them() -> None:
+    # 255 / 255 is 1 in every type; bytes are exact in half, and in bfloat16 up to 256
+    check_precision(
+        """
+        x: u8[1,8,8,3] = Placeholder
+        scale = Const(0.003921569)
+        mean: f32[3] = Const([0.485, 0.456, 0.406])
+        w: f32[3,3,3,4] = Const(seed=1)
+        f = Cast(x, DstT=f32)
+        unit = Mul(f, scale)
+        centred = Sub(unit, mean)
+        conv = Conv2D(centred, w, strides=[1,1,1,1], padding='SAME')   # low ALLOW
+        fetch = Identity(conv)                                         # f32 PINNED
+        """,
+        feeds={"x": np.random.default_rng(5).integers(0, 256, (1, 8, 8, 3)).astype(np.uint8)},
+    )
+
+
+def test_c31a_large_integers_are_scaled_before_they_are_low() -> None:
+    # 100000 is beyond half, and 100001 is 99840 in bfloat16
+    text = """
+    x: i32[2,4] = Placeholder
+    scale = Const(1e-5)
+    base = Const(-1.0)
+    eye: f32[4,4] = Const([[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]])
+    f = Cast(x, DstT=f32)
+    unit = Mul(f, scale)
+    centred = AddV2(unit, base)
+    m = MatMul(centred, eye)               # low ALLOW
+    fetch = Identity(m)                    # f32 PINNED
+    """
+    x = np.array([[100000, 100001, 100100, 200000], [0, 150000, 100010, 99990]], np.int32)
+    for dtype, tolerance in (("half", 2.0**-11), ("bfloat16", 2.0**-8)):
+        report = checks.checked_rewrite(graph_text.parse(text, dtype), dtype, {"x": x})
+        graph = checks.imported(report.graph_def)
+        actual = checks.run_graph(graph, ["fetch:0"], {"x": x})["fetch:0"]
+        # relative to each value: the difference was taken in float32
+        np.testing.assert_allclose(actual, x * 1e-5 - 1, rtol=2 * tolerance, atol=2e-7)
 
 
 LOSSY = """
@@ -141,7 +193,10 @@ PAIR_BEFORE_A_PRODUCT = """
 """
 
 
-def test_c31b_before_a_product_half_of_a_lossy_pair_is_no_more_than_an_identity() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_c31b_before_a_product_half_of_a_lossy_pair_is_no_more_than_an_identity(
+    device: str,
+) -> None:
     check_rewrite(
         PAIR_BEFORE_A_PRODUCT,
         """
@@ -154,10 +209,14 @@ def test_c31b_before_a_product_half_of_a_lossy_pair_is_no_more_than_an_identity(
         fetch = Identity(m/Cast_float32)
         """,
         dtypes=("half",),  # the user's own Casts are half
+        device=device,
     )
 
 
-def test_c31b_before_a_product_the_other_low_precision_rounds_what_the_user_rounded() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_c31b_before_a_product_the_other_low_precision_rounds_what_the_user_rounded(
+    device: str,
+) -> None:
     check_rewrite(
         PAIR_BEFORE_A_PRODUCT,
         """
@@ -170,10 +229,12 @@ def test_c31b_before_a_product_the_other_low_precision_rounds_what_the_user_roun
         fetch = Identity(m/Cast_float32)
         """,
         dtypes=("bfloat16",),  # the user's own Casts are half
+        device=device,
     )
 
 
-def test_c31c_casts_between_low_values_vanish() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_c31c_casts_between_low_values_vanish(device: str) -> None:
     check_rewrite(
         """
         x: f32[4,8] = Placeholder
@@ -198,10 +259,12 @@ def test_c31c_casts_between_low_values_vanish() -> None:
         m2/Cast_float32 = Cast(m2, DstT=f32)
         fetch = Identity(m2/Cast_float32)
         """,
+        device=device,
     )
 
 
-def test_c32_cast_economy() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_c32_cast_economy(device: str) -> None:
     check_rewrite(
         """
         x: f32[8,8] = Placeholder
@@ -243,4 +306,5 @@ def test_c32_cast_economy() -> None:
         out4 = Identity(e2)
         out5 = Identity(s)
         """,
+        device=device,
     )

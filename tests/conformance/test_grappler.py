@@ -180,17 +180,26 @@ BATCH_NORM_V1 = """
     offset: f32[4] = Const(4)
     empty: f32[0] = Const([])
     conv1 = Conv2D(x, w, strides=[1,1,1,1], padding='SAME')                 # low ALLOW
-    bn: f32, f32, f32, f32, f32 = FusedBatchNorm(conv1, scale, offset, empty, empty)   # f32
+    bn: f32, f32, f32, f32, f32 = FusedBatchNorm(conv1, scale, offset, empty, empty)  # T low; U f32
     clr1 = Relu(bn)                                                         # low CLEAR
     conv2 = Conv2D(clr1, w, strides=[1,1,1,1], padding='SAME')              # low ALLOW
     fetch = Identity(conv2)                                                 # f32 PINNED
 """
+GRADIENT = """
+    grad: f32, f32, f32, f32, f32 = FusedBatchNormGrad(bn, conv1, scale, bn:3, bn:4)   # f32
+    fetch2 = Identity(grad)
+"""
 
 
-def test_ga_08_batch_norm_v1_keeps_float32_and_stays_v1() -> None:
-    # Ours on purpose, for now: grappler turns V1 into V2 to lower T. V1 allows float32 alone; the
-    # upgrade to V3 is the next release's (C09). The gradient op of the case is training's.
-    check_precision(BATCH_NORM_V1, casts=4, not_run="no bound for a batch norm in training")
+def test_ga_08_batch_norm_v1_becomes_v3() -> None:
+    # Grappler makes it V2: V3 has the same kernel, and is what TensorFlow itself writes today.
+    check_precision(BATCH_NORM_V1, casts=2, not_run="no bound for a batch norm in training")
+
+
+def test_ga_08_batch_norm_v1_stays_v1_where_its_gradient_reads_it() -> None:
+    # Ours on purpose: grappler turns the gradient into V2 as well. A served model has none.
+    text = (BATCH_NORM_V1 + GRADIENT).replace("T low; U f32", "f32 KEEP")
+    check_precision(text, casts=4, not_run="no bound for a batch norm in training")
 
 
 def test_ga_08_batch_norm_v3_has_two_types_and_only_one_goes_low() -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import pytest
 
+import tf_amp_rewriter
 from tests.checks import check_precision, check_rewrite, check_unchanged
+from tf_amp_rewriter import errors
 
 HALF = ("half",)
 BFLOAT16 = ("bfloat16",)
@@ -423,4 +425,145 @@ def test_tx_14_a_slice_with_64_bit_limits() -> None:
         fetch = Identity(slice)                       # f32 PINNED
         """,
         casts=2,
+    )
+
+
+def lstm_step(step: int) -> str:
+    """Returns one step of an LSTM of 4 units: gates of [x, h], and what they make of c and h."""
+    h, c = (f"h{step - 1}", f"c{step - 1}") if step else ("h", "c")
+    return f"""
+    both{step} = ConcatV2([xs:{step}, {h}], one)                                    # low CLEAR
+    m{step} = MatMul(both{step}, w)                                                 # low ALLOW
+    gates{step} = BiasAdd(m{step}, b)                                               # low INFER
+    p{step}: f32, f32, f32, f32 = Split(one, gates{step}, num_split=4)              # low CLEAR
+    in{step} = Sigmoid(p{step})                                                     # low INFER
+    new{step} = Tanh(p{step}:1)                                                     # low INFER
+    forget{step} = Sigmoid(p{step}:2)                                               # low INFER
+    out{step} = Sigmoid(p{step}:3)                                                  # low INFER
+    kept{step} = Mul({c}, forget{step})                                             # low INFER
+    added{step} = Mul(in{step}, new{step})                                          # low INFER
+    c{step} = AddV2(kept{step}, added{step})                                        # low INFER
+    t{step} = Tanh(c{step})                                                         # low INFER
+    h{step} = Mul(out{step}, t{step})                                               # low INFER
+    """
+
+
+def test_tr_01_an_lstm_of_five_unrolled_steps() -> None:
+    # Ours on purpose: each state that the model takes is cast once, and so are all inputs of the
+    # steps together; TVM casts each weight too.
+    steps = "".join(map(lstm_step, range(5)))
+    check_precision(
+        f"""
+        x: f32[2,5,4] = Placeholder
+        h: f32[2,4] = Placeholder
+        c: f32[2,4] = Placeholder
+        w: f32[8,16] = Const(seed=1, scale=0.5)
+        b: f32[16] = Const(seed=2)
+        one = Const(1)
+        xs: f32, f32, f32, f32, f32 = Unpack(x, axis=1, num=5)                      # low CLEAR
+        {steps}
+        fetch = IdentityN([h4, c4])
+        """,
+        ranges={"x": (-10, 10)},
+        steps=1,
+        casts=5,  # x, h and c down; h and c up
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float64", "double", "float32", "int8"])
+def test_tr_02_and_04_half_and_bfloat16_are_the_only_targets(dtype: str) -> None:
+    # Ours on purpose: TVM takes any type as its target.
+    with pytest.raises(errors.FlagError, match=f"`dtype` is `{dtype}`, expected one of"):
+        tf_amp_rewriter.Options(dtype=dtype)
+
+
+def test_tx_09_weights_that_are_low_already_behind_casts() -> None:
+    check_rewrite(
+        f"""
+        x: f32[1,8,8,3] = Placeholder
+        w1: low[3,3,3,4] = Const(0.25)
+        b1: low[4] = Const(0.5)
+        w2: low[3,3,4,4] = Const(0.125)
+        b2: low[4] = Const(1)
+        w1_up = Cast(w1, DstT=f32)
+        b1_up = Cast(b1, DstT=f32)
+        w2_up = Cast(w2, DstT=f32)
+        b2_up = Cast(b2, DstT=f32)
+        conv1 = Conv2D(x, w1_up, {CONV})
+        add1 = BiasAdd(conv1, b1_up)
+        conv2 = Conv2D(add1, w2_up, {CONV})
+        add2 = BiasAdd(conv2, b2_up)
+        fetch = Identity(add2)
+        """,
+        f"""
+        x: f32[1,8,8,3] = Placeholder
+        w1: low[3,3,3,4] = Const(0.25)
+        b1: low[4] = Const(0.5)
+        w2: low[3,3,4,4] = Const(0.125)
+        b2: low[4] = Const(1)
+        w1_up = Identity(w1)
+        b1_up = Identity(b1)
+        w2_up = Identity(w2)
+        b2_up = Identity(b2)
+        x/Cast_low = Cast(x, DstT=low)
+        conv1: low = Conv2D(x/Cast_low, w1_up, {CONV})
+        add1: low = BiasAdd(conv1, b1_up)
+        conv2: low = Conv2D(add1, w2_up, {CONV})
+        add2: low = BiasAdd(conv2, b2_up)
+        add2/Cast_float32 = Cast(add2, DstT=f32)
+        fetch = Identity(add2/Cast_float32)
+        """,
+    )
+
+
+def test_tx_12_inputs_that_are_low_need_no_casts() -> None:
+    # Ours on purpose: Relax makes named inputs low. The signature of a served model stays what it
+    # is; where it is low already, nothing is cast.
+    check_precision(
+        f"""
+        x: low[1,8,8,3] = Placeholder
+        w: low[3,3,3,4] = Placeholder
+        bias: low[4] = Placeholder
+        x_up = Cast(x, DstT=f32)            # low
+        w_up = Cast(w, DstT=f32)            # low
+        bias_up = Cast(bias, DstT=f32)      # low
+        conv = Conv2D(x_up, w_up, {CONV})   # low ALLOW
+        add = BiasAdd(conv, bias_up)        # low INFER
+        fetch = Identity(add)               # f32 PINNED
+        """,
+        casts=1,
+    )
+
+
+def test_tx_12_float32_inputs_keep_their_types() -> None:
+    check_precision(
+        f"""
+        x: f32[1,8,8,3] = Placeholder       # f32 PINNED
+        w: f32[3,3,3,4] = Placeholder       # f32 PINNED
+        bias: f32[4] = Placeholder          # f32 PINNED
+        conv = Conv2D(x, w, {CONV})         # low ALLOW
+        add = BiasAdd(conv, bias)           # low INFER
+        fetch = Identity(add)               # f32 PINNED
+        """,
+        casts=4,
+    )
+
+
+def test_tx_13_functions_of_the_users_on_low_tensors_stay_as_they_are() -> None:
+    check_unchanged(
+        """
+        x: low[4,8] = Placeholder
+        y: low[4,8] = Placeholder
+        sum: low = PartitionedCall([x, y], Tout=[low], f=@add)
+        product: low = PartitionedCall([sum, y], Tout=[low], f=@mul)
+        fetch = Identity(product)
+
+        @add(x: low, y: low) -> (z=z)
+          z = AddV2(x, y)
+
+        @mul(x: low, y: low) -> (z=z)
+          z = Mul(x, y)
+        """,
+        steps=1,
+        exact=("fetch",),
     )

@@ -11,7 +11,9 @@ from tf_amp_rewriter.report import json_file, model
 def test_every_field_is_there_but_the_graph() -> None:
     fields = {field.name for field in dataclasses.fields(model.Report)}
 
-    assert {*fields - {"graph_def"}, "format_version", "lowered_nothing", "tool_version"} == set(
+    added = {"format_version", "lowered_nothing", "ops_without_kernel", "tool_version"}
+
+    assert fields - {"graph_def", "trace"} | added == set(
         json.loads(json_file.to_json(fake_reports.LOWERED))
     )
 
@@ -53,3 +55,9 @@ def test_keys_are_sorted_and_the_text_ends_a_line() -> None:
 def test_lowering_nothing_is_told() -> None:
     assert json.loads(json_file.to_json(fake_reports.KEPT_ALL))["lowered_nothing"] is True
     assert json.loads(json_file.to_json(fake_reports.LOWERED))["lowered_nothing"] is False
+
+
+def test_ops_without_a_kernel_are_counted_by_node() -> None:
+    read = json.loads(json_file.to_json(fake_reports.WITHOUT_KERNELS))
+
+    assert read["ops_without_kernel"] == {"AvgPool3D": 1, "LRN": 2}

@@ -69,6 +69,13 @@ def test_each_kind_shows_two_examples_of_different_ops() -> None:
     ]
 
 
+def test_ops_without_a_kernel_are_named_on_one_line() -> None:
+    shown = [line for line in lines(fake_reports.WITHOUT_KERNELS) if " kernel: " in line]
+
+    assert shown == ["no half kernel: LRN (2), AvgPool3D (1)"]
+    assert not [line for line in lines(fake_reports.LOWERED) if " kernel: " in line]
+
+
 def test_every_kind_that_keeps_float32_has_a_heading() -> None:
     low = {"ALLOW", "INFER", "CLEAR", "FREE"}
 

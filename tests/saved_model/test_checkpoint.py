@@ -164,7 +164,7 @@ def test_object_graph_is_read(tmp_path):
 def test_misfit_of_a_stream_is_that_of_the_array(tmp_path, low, values):
     opened = checkpoints.open_checkpoint(save(tmp_path / "v", {"x": values}))
 
-    assert dtypes.misfit(values, low) == checkpoints.misfit_of(opened, "x", low)
+    assert dtypes.misfit(values, low) == checkpoints.fit_of(opened, "x", low).problem
 
 
 def test_misfits_are_found_across_chunks(tmp_path):
@@ -174,7 +174,7 @@ def test_misfits_are_found_across_chunks(tmp_path):
     tensors = {"huge": huge, "tiny": tiny, "scalar": np.float32(1e-7)}
     opened = checkpoints.open_checkpoint(save(tmp_path / "v", tensors))
 
-    found = [checkpoints.misfit_of(opened, key, dtypes.HALF) for key in tensors]
+    found = [checkpoints.fit_of(opened, key, dtypes.HALF).problem for key in tensors]
 
     assert found == [
         "holds 1e+06, beyond the range of half (65504)",
@@ -346,7 +346,7 @@ def test_memory_does_not_grow_with_the_tensor(tmp_path, low):
 
     tracemalloc.start()
     try:
-        assert checkpoints.misfit_of(opened, "x", low) == ""
+        assert checkpoints.fit_of(opened, "x", low).problem == ""
         checkpoints.write_checkpoint(opened, tmp_path / "w", {"x": low})
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
@@ -375,7 +375,7 @@ def test_flipped_bit_in_a_float_tensor_names_it(small, tmp_path):
             checkpoints.write_checkpoint(opened, tmp_path / "w", conversions)
         assert message == str(caught.value)
     with pytest.raises(errors.InputError) as caught:
-        checkpoints.misfit_of(opened, "b", dtypes.HALF)
+        checkpoints.fit_of(opened, "b", dtypes.HALF)
     assert message == str(caught.value)
 
 

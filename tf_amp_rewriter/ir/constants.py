@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tensorflow.core.framework import tensor_pb2
 
-from tf_amp_rewriter.dtypes import DT_FLOAT, LowPrecision, round_to
+from tf_amp_rewriter.dtypes import DT_FLOAT, LowPrecision, clamped, round_to
 
 _FLOAT_BYTES: Final = 4
 _MAX_VALUES: Final = 2**31
@@ -61,13 +61,30 @@ def num_values(tensor: tensor_pb2.TensorProto) -> int:
     return math.prod(dim.size for dim in tensor.tensor_shape.dim)
 
 
-def converted(tensor: tensor_pb2.TensorProto, low: LowPrecision) -> tensor_pb2.TensorProto:
-    """Returns the same tensor rounded to nearest even in `low`, stored as compactly as before."""
+def converted(
+    tensor: tensor_pb2.TensorProto, low: LowPrecision, limit: float = 0.0
+) -> tensor_pb2.TensorProto:
+    """Returns the same tensor rounded to nearest even in `low`, stored as compactly as before.
+
+    Args:
+        tensor: the tensor.
+        low: the low precision.
+        limit: finite values are clamped to between its negative and it first; 0 clamps nothing.
+    """
     result = tensor_pb2.TensorProto(dtype=low.proto, tensor_shape=tensor.tensor_shape)
     result.version_number = tensor.version_number
-    rounded = round_to(values(tensor), low)
+    rounded = round_to(clamped(values(tensor), limit) if limit else values(tensor), low)
     if tensor.tensor_content:
         result.tensor_content = rounded.tobytes()
     elif tensor.float_val:
         result.half_val.extend(int(bits) for bits in rounded.view(np.uint16))
     return result
+
+
+def clamp(tensor: tensor_pb2.TensorProto, limit: float) -> None:
+    """Brings the finite values of a float32 tensor to between `-limit` and `limit`, in place."""
+    inside = clamped(values(tensor), limit)
+    if tensor.tensor_content:
+        tensor.tensor_content = inside.tobytes()
+    elif tensor.float_val:
+        tensor.float_val[:] = [float(value) for value in inside]

@@ -1,8 +1,8 @@
 """What is known about each op: the tables put together, and the row that holds for a request.
 
-The rows stand in `allow.py`, `infer.py`, `clear.py`, `deny.py` and `keep.py`, those of ops of other
-libraries in `custom.py`. An op without a row is unknown and stays float32; those with a meaning of
-their own (`Const`, `Cast`, variables, calls, arguments, `SaveV2`, `RestoreV2`) have none, as other
+The rows stand in `allow.py`, `infer.py`, `clear.py`, `deny.py`, `keep.py` and `unserved.py`, those
+of ops of other libraries in `custom.py`. An op without a row is unknown and stays float32; those
+with a meaning of their own (in `meanings.py`, and the calls in `calls.py`) have none, as other
 modules handle them.
 """
 
@@ -14,10 +14,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from tf_amp_rewriter import dtypes
-from tf_amp_rewriter.ops import allow, clear, custom, deny, infer, keep
+from tf_amp_rewriter.ops import allow, clear, custom, deny, infer, keep, unserved
 from tf_amp_rewriter.ops.rows import Category, OpRow
 
-ROWS: Final = (*allow.ROWS, *infer.ROWS, *clear.ROWS, *deny.ROWS, *keep.ROWS, *custom.ROWS)
+ROWS: Final = (
+    *allow.ROWS,
+    *infer.ROWS,
+    *clear.ROWS,
+    *deny.ROWS,
+    *keep.ROWS,
+    *unserved.ROWS,
+    *custom.ROWS,
+)
 
 
 def row_for(op: str, low: dtypes.LowPrecision, device: str) -> OpRow | None:

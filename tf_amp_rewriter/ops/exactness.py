@@ -44,6 +44,8 @@ ROOTS: Final = frozenset({"Rsqrt"})
 GUARDS: Final = frozenset(
     {"Add", "AddV2", "BroadcastTo", "ExpandDims", "Identity", "Maximum", "Reshape", "Sqrt"}
 )
+# It takes the maximum off what it reads, so masks end here.
+SOFTMAX: Final = "Softmax"
 PROBABILITIES: Final = frozenset({"Erf", "Erfc", "Sigmoid", "Softmax", "Softsign", "Tanh"})
 # Integers that come from these are sizes or positions, and may be beyond the range of half.
 COUNTS: Final = frozenset(

@@ -59,6 +59,11 @@ def is_known(op: str) -> bool:
     return op in _table()[1]
 
 
+def table() -> Mapping[str, Mapping[str, str]]:
+    """Returns op -> type attribute -> letters; see `tools/make_kernel_table.py` for these."""
+    return _table()[1]
+
+
 def tensorflow_version() -> str:
     """Returns the version of TensorFlow that the table was made from."""
     return _table()[0]

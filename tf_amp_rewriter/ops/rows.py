@@ -65,6 +65,13 @@ class OpRow:
             variance with its epsilon is no small argument.
         output: for a DENY row only: LOW if its results do not taint (a mean lies between its
             terms), though the op itself must compute in float32.
+        saturate: for a constant or variable: whether values that overflow are clamped; None leaves
+            it to the user's flag.
+        max_loss: for a constant or variable: the share of it that rounding may cost, see
+            `dtypes.MAX_LOSS`; None is the default.
+        limit: for a constant: the magnitude to clamp to, if not the largest finite value.
+        in_place: for a constant: clamp it for what reads it in float32, too, if anything that its
+            values reach is low.
         pattern: the group of nodes that the row is about (`layer normalisation`), if it is not
             about the op as such.
         note: the reason in words for people, for DENY and KEEP rows.
@@ -84,6 +91,10 @@ class OpRow:
     positions: bool = False
     safe_on_weights: bool = False
     output: Output = Output.FLOAT32
+    saturate: bool | None = None
+    max_loss: float | None = None
+    limit: float = 0.0
+    in_place: bool = False
     pattern: str = ""
     note: str = ""
 

@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from tf_amp_rewriter.dtypes import LowPrecision
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops.rows import OpRow
-from tf_amp_rewriter.patterns import batch_norms, norms, view
+from tf_amp_rewriter.patterns import (
+    attention,
+    batch_norms,
+    bounds,
+    exponentials,
+    gelu,
+    norms,
+    view,
+)
 
 Rows = Mapping[tuple[int, int], OpRow]  # (scope, node) -> how the pass treats the node
 
@@ -26,6 +34,14 @@ def find(program: ir.Program, low: LowPrecision) -> Rows:
     found: dict[tuple[int, int], OpRow] = {}
     for index in range(len(program.scopes)):
         scope = view.view(program, index)
-        for node, row in (*batch_norms.rows(scope), *norms.rows(scope, low)):
+        rows = (
+            *attention.rows(scope, program, low),
+            *batch_norms.rows(scope),
+            *bounds.rows(scope, low),
+            *exponentials.rows(scope),
+            *gelu.rows(scope),
+            *norms.rows(scope, low),
+        )
+        for node, row in rows:
             found[index, node] = row
     return found

@@ -31,11 +31,13 @@ class View:
         index: its index in the program.
         scope: the scope itself.
         readers: (node, port) -> (node, input) of all that read it.
+        fetched: nodes of which outsiders see an output.
     """
 
     index: int
     scope: ir.Scope
     readers: Mapping[Place, Sequence[tuple[int, int]]]
+    fetched: frozenset[int] = frozenset()
 
     def op(self, node: int) -> str:
         """Returns the op type of a node."""
@@ -59,6 +61,17 @@ class View:
                 else:
                     found.append((reader, position))
         return sorted(found)
+
+    def is_fetched(self, node: int) -> bool:
+        """Returns whether outsiders see a node, directly or through `HAND_ON`."""
+        stack = [node]
+        while stack:
+            current = stack.pop()
+            if current in self.fetched:
+                return True
+            readers = self.readers.get((current, 0), ())
+            stack.extend(reader for reader, _ in readers if self.op(reader) in HAND_ON)
+        return False
 
     def constant(self, node: int, position: int) -> float | None:
         """Returns the value that an input of one value is; None if it is no such constant."""
@@ -87,4 +100,7 @@ class View:
 def view(program: ir.Program, index: int) -> View:
     """Returns the view of one scope; linear in its nodes."""
     scope = program.scopes[index]
-    return View(index, scope, reach.consumers_of(scope))
+    fetches = program.graphs[scope.graph].fetches if scope.function < 0 else ()
+    names = {tensor.partition(":")[0] for tensor in fetches}
+    fetched = frozenset(i for i, node in enumerate(scope.nodes) if names and node.name in names)
+    return View(index, scope, reach.consumers_of(scope), fetched)

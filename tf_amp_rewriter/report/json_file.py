@@ -23,12 +23,13 @@ def to_json(report: model.Report) -> str:
     fields = {
         field.name: getattr(report, field.name)
         for field in dataclasses.fields(report)
-        if field.name not in ("graph_def", "type_variables", "weights")
+        if field.name not in ("graph_def", "trace", "type_variables", "weights")
     }
     fields |= {
         "elapsed_s": round(report.elapsed_s, 3),
         "format_version": FORMAT_VERSION,
         "lowered_nothing": report.lowered_nothing,
+        "ops_without_kernel": report.ops_without_kernel,
         "tool_version": VERSION,
         "type_variables": [dataclasses.asdict(entry) for entry in _sorted_type_variables(report)],
         "weights": [

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from typing import TYPE_CHECKING
 
+from tf_amp_rewriter.reasons import Kind
+
 if TYPE_CHECKING:
     from tensorflow.core.framework import graph_pb2
+
+    from tf_amp_rewriter.report.trace import Trace
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -22,6 +27,8 @@ class TypeVariableReport:
         kind: the kind of reason, one of `reasons.Kind`'s names.
         reason: the reason, in words.
         cause: the node that caused it (taint, for example); may be empty.
+        source: where the rule of the op is from: a fact's source, the user's rules file, a flag;
+            empty where no rule is about it.
     """
 
     scope: str
@@ -32,6 +39,7 @@ class TypeVariableReport:
     kind: str
     reason: str
     cause: str = ""
+    source: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +84,7 @@ class Report:
         warnings: sentences that the user should read.
         elapsed_s: wall time of the rewrite in seconds, without TensorFlow's import.
         graph_def: the rewritten graph, where a GraphDef was rewritten.
+        trace: what `explain` looks at: the view of the model that was decided on, by reference.
     """
 
     source: str
@@ -94,8 +103,20 @@ class Report:
     warnings: tuple[str, ...] = ()
     elapsed_s: float = 0.0
     graph_def: graph_pb2.GraphDef | None = None
+    trace: Trace | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def lowered_nothing(self) -> bool:
         """Whether no type variable became low."""
         return self.type_variables_low == 0
+
+    @property
+    def ops_without_kernel(self) -> dict[str, int]:
+        """Number of nodes by op type that stayed float32 for lack of a kernel, most first."""
+        nodes = {
+            (entry.scope, entry.node): entry.op
+            for entry in self.type_variables
+            if entry.kind == Kind.NO_KERNEL.name
+        }
+        counted = sorted(collections.Counter(nodes.values()).items())
+        return dict(sorted(counted, key=lambda item: -item[1]))

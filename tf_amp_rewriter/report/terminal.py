@@ -46,6 +46,7 @@ def summary(report: model.Report) -> str:
     kept = [entry for entry in report.type_variables if entry.precision == "float32"]
     if kept:
         lines += ["what stays float32, and why:", *_kept(kept)]
+    lines += _without_kernel(report)
     lines += _warnings(report.warnings)
     lines.append(_closing(report))
     return "\n".join(lines) + "\n"
@@ -90,6 +91,11 @@ def _weights(report: model.Report) -> str:
     if not before:
         return "weights: none in float32"
     return f"weights: {_size(before)} -> {_size(after)} ({after / before:.2f} x)"
+
+
+def _without_kernel(report: model.Report) -> list[str]:
+    ops = [f"{op} ({count})" for op, count in report.ops_without_kernel.items()]
+    return [f"no {report.dtype} kernel: {', '.join(ops)}"] if ops else []
 
 
 def _kept(entries: Iterable[model.TypeVariableReport]) -> list[str]:

@@ -34,6 +34,7 @@ _TOLD_BY_DETAIL = frozenset(
         Kind.CONSUMERS,
         Kind.DENY,
         Kind.KEEP,
+        Kind.NOTHING_LOW,
         Kind.NO_KERNEL,
         Kind.PINNED,
         Kind.TAINTED,

@@ -26,6 +26,7 @@ class Edited:
     Attributes:
         graph_defs: the new graphs, in the order of `Program.graphs`.
         conversions: checkpoint key -> new precision of its tensor.
+        clamped: keys of those in which what overflows becomes the largest finite value.
         objects: nodes of the object graphs whose variables are low now.
         casts: number of Casts inserted.
         converted: (scope, node) of constants that are low now.
@@ -34,6 +35,7 @@ class Edited:
 
     graph_defs: Sequence[graph_pb2.GraphDef]
     conversions: Mapping[str, LowPrecision]
+    clamped: frozenset[str]
     objects: frozenset[Object]
     casts: int
     converted: frozenset[tuple[int, int]]
@@ -66,6 +68,7 @@ def apply(flow: Flow, decisions: Decisions, low: LowPrecision, device: str) -> E
             is_low.__getitem__,
             lambda var: flow.class_of[var] in pinned,
             lambda var: len(flow.members[flow.class_of[var]]) > 1,
+            lambda var: decisions[flow.class_of[var]],
             low,
             device,
         )
@@ -90,6 +93,12 @@ def apply(flow: Flow, decisions: Decisions, low: LowPrecision, device: str) -> E
     return Edited(
         tuple(graph_defs),
         {key: low for variable in now_low for key in variable.keys},
+        frozenset(
+            key
+            for variable in now_low
+            if decisions[flow.class_of[variable.type_vars[0]]].limit
+            for key in variable.keys
+        ),
         frozenset(place for variable in now_low for place in variable.objects),
         casts,
         frozenset(converted),

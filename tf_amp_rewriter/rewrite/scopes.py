@@ -27,12 +27,14 @@ from tensorflow.core.framework import graph_pb2, node_def_pb2
 from tf_amp_rewriter.dtypes import DT_FLOAT, LowPrecision
 from tf_amp_rewriter.ir import constants, shapes
 from tf_amp_rewriter.ir import program as ir
-from tf_amp_rewriter.ops import conditions, handles
+from tf_amp_rewriter.ops import conditions, devices, handles
 from tf_amp_rewriter.ops import einsum as equations
 from tf_amp_rewriter.ops.attrs import attr_of
+from tf_amp_rewriter.reasons import Decision
 from tf_amp_rewriter.rewrite import einsum, names
 
 IsLow = Callable[[int], bool]  # by type variable
+DecisionOf = Callable[[int], Decision]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ def edit(
     is_low: IsLow,
     is_pinned: IsLow,
     is_shared: IsLow,
+    decision: DecisionOf,
     low: LowPrecision,
     device: str,
 ) -> Result:
@@ -67,10 +70,11 @@ def edit(
         is_low: whether a type variable becomes low.
         is_pinned: whether outsiders read a constant's type variable as float32.
         is_shared: whether a constant's type variable must equal others, so that it exists once.
+        decision: what was decided for a type variable.
         low: the low precision.
         device: where it will run: `any`, `gpu` or `cpu`.
     """
-    editor = _ScopeEditor(scope, graph, is_low, is_pinned, is_shared, low, device)
+    editor = _ScopeEditor(scope, graph, is_low, is_pinned, is_shared, decision, low, device)
     editor.set_dtypes()
     editor.place_constants()
     editor.connect()
@@ -88,6 +92,7 @@ class _ScopeEditor:
         is_low: IsLow,
         is_pinned: IsLow,
         is_shared: IsLow,
+        decision: DecisionOf,
         low: LowPrecision,
         device: str,
     ) -> None:
@@ -97,6 +102,7 @@ class _ScopeEditor:
         self.is_low = is_low
         self.is_pinned = is_pinned
         self.is_shared = is_shared
+        self.decision = decision
         self.low = low
         self.device = device
         self.taken = {node.name for node in scope.nodes}
@@ -166,8 +172,9 @@ class _ScopeEditor:
     def plan_einsum(self, index: int, node: ir.Node) -> None:
         """Notes an Einsum that must be written out; its readers must know before they connect."""
         assert node.proto is not None
+        device = devices.effective_device(self.device, node.proto.device)
         facts = conditions.NodeFacts(
-            node.proto, self.low, self.device, shapes.input_shapes(self.scope, node)
+            node.proto, self.low, device, shapes.input_shapes(self.scope, node)
         )
         equation = attr_of(node.proto, "equation").s.decode()
         plan = equations.plan(equation)
@@ -199,16 +206,20 @@ class _ScopeEditor:
                     needs.setdefault(producer, set()).add(self.is_low(var))
         for index, wanted in sorted(needs.items()):
             var = self.scope.nodes[index].out_vars[0]
+            if self.decision(var).in_place:
+                tensor = self.proto(index).attr["value"].tensor
+                constants.clamp(tensor, self.decision(var).limit)
             if True not in wanted or not self.is_low(var):
                 continue
             if not self.is_shared(var) and (False in wanted or self.is_pinned(var)):
                 self.copy_constant(index)
             else:
-                self.convert_constant(self.proto(index))
+                self.convert_constant(self.proto(index), var)
                 self.converted.add(index)
 
-    def convert_constant(self, proto: node_def_pb2.NodeDef) -> None:
-        tensor = constants.converted(proto.attr["value"].tensor, self.low)
+    def convert_constant(self, proto: node_def_pb2.NodeDef, var: int) -> None:
+        limit = self.decision(var).limit
+        tensor = constants.converted(proto.attr["value"].tensor, self.low, limit)
         proto.attr["value"].tensor.CopyFrom(tensor)
         proto.attr["dtype"].type = self.low.proto
 
@@ -217,7 +228,7 @@ class _ScopeEditor:
         copy = self.protos.add()
         copy.CopyFrom(self.proto(index))
         copy.name = name
-        self.convert_constant(copy)
+        self.convert_constant(copy, self.scope.nodes[index].out_vars[0])
         self.copies[index] = name if self.function is None else f"{name}:output:0"
 
     def connect(self) -> None:

@@ -7,11 +7,10 @@ neighbours make of it.
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from tf_amp_rewriter import dtypes
-from tf_amp_rewriter.ir import constants, shapes, ties
+from tf_amp_rewriter.ir import constants, op_defs, shapes, ties
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
 from tf_amp_rewriter.ops import calls, categories, handles, kernels
@@ -21,23 +20,26 @@ from tf_amp_rewriter.ops.rows import Category, OpRow
 from tf_amp_rewriter.options import Options
 from tf_amp_rewriter.patterns import find as patterns
 from tf_amp_rewriter.reasons import Kind
-from tf_amp_rewriter.rules import loops, origins, slices
+from tf_amp_rewriter.rules import book as books
+from tf_amp_rewriter.rules import loops, origins, ranges, slices
 from tf_amp_rewriter.rules.rule import Role, Rule
+from tf_amp_rewriter.user_rules import UserRule
 
 _FLOATS = (dtypes.DT_FLOAT, dtypes.DT_DOUBLE, dtypes.DT_HALF, dtypes.DT_BFLOAT16)
 
-VariableMisfit = Callable[[Sequence[str]], str]
+# Checkpoint keys, the share that may be lost -> whether their values fit the low precision.
+VariableFit = Callable[[Sequence[str], float], dtypes.Fit]
 
 
-def assign(flow: Flow, options: Options, variable_misfit: VariableMisfit) -> list[Rule]:
+def assign(flow: Flow, options: Options, variable_fit: VariableFit) -> list[Rule]:
     """Returns the rule of each class of `flow`.
 
     Args:
         flow: the program graph.
         options: the user's wishes.
-        variable_misfit: checkpoint keys -> why these values don't fit the low precision, or "".
+        variable_fit: see `VariableFit`.
     """
-    assigner = _Assigner(flow, options, variable_misfit)
+    assigner = _Assigner(flow, options, variable_fit)
     rules = [assigner.rule(number) for number in range(len(flow.members))]
     ops = slices.ops_of(flow)
     rules = slices.keep_positions(flow, rules)
@@ -50,40 +52,17 @@ def assign(flow: Flow, options: Options, variable_misfit: VariableMisfit) -> lis
     return slices.keep_exact_tables(flow, ops, rules)
 
 
-def unused_wishes(flow: Flow, options: Options) -> list[str]:
-    """Returns a sentence for every op type and pattern of the user's that matches nothing."""
-    ops = {flow.program.node_of(var).op for var in range(len(flow.program.type_vars))}
-    names = {
-        name
-        for var, place in enumerate(flow.program.type_vars if options.keep_float32 else ())
-        for name in _names(flow.program.scopes[place.scope], flow.program.node_of(var))
-    }
-    unused = [
-        f"`{flag}` names op `{op}`, which no float32 node of the model has"
-        for flag in ("allow_ops", "infer_ops", "clear_ops", "deny_ops")
-        for op in getattr(options, flag)
-        if op != "*" and op not in ops
-    ]
-    unused += [
-        f"`keep_float32` pattern `{pattern}` matches no float32 node"
-        for pattern in options.keep_float32
-        if not any(re.search(pattern, name) for name in names)
-    ]
-    return unused
-
-
 class _Assigner:
     """Finds the rule of one class at a time; keeps only what all of them share."""
 
-    def __init__(self, flow: Flow, options: Options, variable_misfit: VariableMisfit) -> None:
+    def __init__(self, flow: Flow, options: Options, variable_fit: VariableFit) -> None:
         self.flow = flow
         self.options = options
         self.low = options.low
-        self.variable_misfit = variable_misfit
-        self.wishes = _wishes(options)
+        self.variable_fit = variable_fit
+        self.book = books.book(options)
         self.carried = frozenset(ties.carried_arguments(flow.program))
         self.table_misfit = origins.misfit_of_tables(flow.program, options.low)
-        self.keep = [re.compile(pattern) for pattern in options.keep_float32]
         self.patterns = patterns.find(flow.program, options.low)
 
     def rule(self, number: int) -> Rule:
@@ -91,7 +70,7 @@ class _Assigner:
         if number in self.flow.variable_of:
             return self.variable_rule(number)
         rules = [self.member_rule(var) for var in members]
-        rule = next((r for r in rules if not r.eligible), rules[0])
+        rule = min(rules, key=lambda r: (r.eligible, not r.by_user, not r.limit))
         if len(members) > 1 and any(r.role is Role.CONSTANT for r in rules):
             rule = dataclasses.replace(rule, role=Role.CAPTURED)
         if number in self.flow.pinned and rule.role is not Role.CONSTANT:
@@ -125,22 +104,22 @@ class _Assigner:
         if any(self.is_kept(var) for var in tables):
             return dataclasses.replace(rule, eligible=False, kind=Kind.USER)
         values = [key for key in variable.keys if key not in variable.slot_keys]
-        misfit = self.variable_misfit(values)
-        if misfit:
-            return dataclasses.replace(rule, eligible=False, kind=Kind.RANGE, detail=misfit)
-        return rule
+        rows = [self.weight_row(self.flow.program.type_vars[v]) for v in self.flow.members[number]]
+        row = next(filter(None, rows), None)
+        fit = self.variable_fit(values, ranges.max_loss(row))
+        return ranges.fitted(rule, fit, row, self.options)
 
-    def is_named(self, scope: ir.Scope, node: ir.Node) -> bool:
-        """Returns whether a pattern of the user's matches the node's name, or `function/node`."""
-        return any(pattern.search(name) for pattern in self.keep for name in _names(scope, node))
+    def is_pinned(self, var: int) -> bool:
+        return self.flow.class_of[var] in self.flow.pinned
+
+    def weight_row(self, place: ir.TypeVar) -> OpRow | None:
+        """Returns what is known about a constant or variable for itself."""
+        return self.patterns.get((place.scope, place.node))
 
     def is_kept(self, var: int) -> bool:
         scope = self.flow.program.scopes[self.flow.program.type_vars[var].scope]
-        return self.is_kept_node(scope, self.flow.program.node_of(var))
-
-    def is_kept_node(self, scope: ir.Scope, node: ir.Node) -> bool:
-        denied = self.wishes.get(node.op) is Category.DENY or self.options.deny_ops == ("*",)
-        return denied or self.is_named(scope, node)
+        wish = self.book.rule_of(scope, self.flow.program.node_of(var))
+        return wish is not None and not wish.lowers
 
     def member_rule(self, var: int) -> Rule:
         place = self.flow.program.type_vars[var]
@@ -148,7 +127,7 @@ class _Assigner:
         if not node.known:
             return Rule(Category.KEEP, Role.NODE, Kind.UNKNOWN_OP, f"nobody knows op `{node.op}`")
         if place.attr == ir.FIXED:
-            row = categories.row_for(node.op, self.low, self.options.device)
+            row = categories.row_for(node.op, self.low, self.device_of(node))
             return Rule(
                 Category.KEEP,
                 Role.NODE,
@@ -160,7 +139,7 @@ class _Assigner:
         if node.op in calls.CALLS or node.op in (ir.ARG, ir.RETVAL):
             return self.call_rule(place, node)
         if node.op == handles.CONSTANT:
-            return self.constant_rule(node)
+            return self.constant_rule(place, node)
         if node.op == handles.CAST:
             return self.cast_rule(place, node)
         return self.op_rule(place, node)
@@ -171,21 +150,25 @@ class _Assigner:
             return Rule(Category.KEEP, Role.NODE, Kind.KEEP, "it decides a branch")
         return Rule(Category.CLEAR, Role.NODE, Kind.CLEAR, eligible=True)
 
-    def constant_rule(self, node: ir.Node) -> Rule:
+    def constant_rule(self, place: ir.TypeVar, node: ir.Node) -> Rule:
         assert node.proto is not None
+        row = self.weight_row(place)
+        if row is not None and row.in_place and self.is_pinned(node.out_vars[0]):
+            row = None  # outsiders see its values
         values = constants.values(attr_of(node.proto, "value").tensor)
-        misfit = dtypes.misfit(values, self.low)
-        if misfit:
-            return Rule(Category.CLEAR, Role.CONSTANT, Kind.RANGE, misfit)
-        return Rule(Category.CLEAR, Role.CONSTANT, Kind.FREE, eligible=True)
+        fit = ranges.fit_of_constant(values, self.low, row)
+        rule = Rule(Category.CLEAR, Role.CONSTANT, Kind.FREE, eligible=True)
+        return ranges.fitted(rule, fit, row, self.options)
 
     def cast_rule(self, place: ir.TypeVar, node: ir.Node) -> Rule:
         """A user's Cast: only pairs that provably lose nothing are merged."""
         assert node.proto is not None
         source, target = attr_of(node.proto, "SrcT").type, attr_of(node.proto, "DstT").type
         scope = self.flow.program.scopes[place.scope]
-        if self.is_kept_node(scope, node):
-            return Rule(Category.KEEP, Role.NODE, Kind.USER)
+        wish = self.book.rule_of(scope, node)
+        if wish is not None and not wish.lowers:
+            told = books.source_of(wish)
+            return Rule(Category.KEEP, Role.NODE, Kind.USER, wish.reason, source=told)
         if place.attr == "SrcT":
             if target == self.low.proto and not attr_of(node.proto, "Truncate").b:
                 return Rule(Category.CLEAR, Role.CAST_DOWN, Kind.CLEAR, eligible=True)
@@ -211,9 +194,8 @@ class _Assigner:
 
     def op_rule(self, place: ir.TypeVar, node: ir.Node) -> Rule:
         scope = self.flow.program.scopes[place.scope]
-        row = self.row(place, node)
-        if self.is_named(scope, node):
-            return Rule(Category.KEEP, Role.NODE, Kind.USER, "`keep_float32` matches its name")
+        wish = self.book.rule_of(scope, node)
+        row = self.row(place, node, wish)
         if row is None:
             return Rule(Category.KEEP, Role.NODE, Kind.KEEP, f"no rule knows op `{node.op}`")
         rule = Rule(
@@ -228,40 +210,60 @@ class _Assigner:
             only_if_wanted=row.only_if_wanted,
             only_inside=row.only_inside,
             positions=row.positions,
+            by_user=wish is not None and not wish.is_broad,
+            source=row.source,
         )
-        if node.op in self.wishes or self.options.deny_ops == ("*",):
-            by_user = node.op in self.wishes
-            rule = dataclasses.replace(rule, detail="", by_user=by_user)
-            if row.category is Category.DENY:
-                return dataclasses.replace(rule, kind=Kind.USER)
+        if wish is not None and not wish.lowers:
+            return dataclasses.replace(rule, kind=Kind.USER)
         if node.op in handles.TABLE_LOOKUPS and self.table_misfit:
             return dataclasses.replace(rule, kind=Kind.RANGE, detail=self.table_misfit, taints=True)
         if row.category in (Category.DENY, Category.KEEP):
             return rule
+        return self.lowered(place, node, row, rule)
+
+    def lowered(self, place: ir.TypeVar, node: ir.Node, row: OpRow, rule: Rule) -> Rule:
+        """Returns the rule of a node whose row lets it be low, if its attribute and kernel do."""
         if row.attrs and place.attr not in row.attrs:
             detail = f"attribute `{place.attr}` of op `{node.op}` stays float32"
             return dataclasses.replace(
                 rule, category=Category.KEEP, kind=Kind.KEEP, detail=detail, taints=False
             )
-        if not kernels.has_kernel(node.op, place.attr, self.low, self.options.device):
-            where = {"any": "GPU and CPU both", "gpu": "the GPU", "cpu": "the CPU"}
-            detail = f"no {self.low.name} kernel on {where[self.options.device]}"
-            return dataclasses.replace(rule, kind=Kind.NO_KERNEL, detail=detail)
+        missing = self.missing_kernel(place, node, rule)
+        if missing:
+            return dataclasses.replace(rule, kind=Kind.NO_KERNEL, detail=missing)
         refused = self.refused(place, node, row)
         if refused:
             return dataclasses.replace(rule, kind=Kind.CONDITION, detail=refused)
         return dataclasses.replace(rule, eligible=True)
 
-    def row(self, place: ir.TypeVar, node: ir.Node) -> OpRow | None:
-        wish = self.wishes.get(node.op)
-        if wish is None and self.options.deny_ops == ("*",):
-            wish = Category.DENY
+    def missing_kernel(self, place: ir.TypeVar, node: ir.Node, rule: Rule) -> str:
+        """Returns why there is no low kernel, or ""; of custom ops the user knows better."""
+        if rule.by_user and not kernels.is_known(node.op):
+            graph = self.flow.program.graphs[self.flow.program.scopes[place.scope].graph]
+            return op_defs.forbids(node.op, place.attr, self.low, graph.op_defs)
+        device = self.device_of(node)
+        if kernels.has_kernel(node.op, place.attr, self.low, device):
+            return ""
+        where = {"any": "GPU and CPU both", "gpu": "the GPU", "cpu": "the CPU"}
+        is_pinned = device != self.options.device
+        place_text = "the CPU, to which the model pins it" if is_pinned else where[device]
+        return f"no {self.low.name} kernel on {place_text}"
+
+    def device_of(self, node: ir.Node) -> str:
+        return self.book.device_of(node)
+
+    def row(self, place: ir.TypeVar, node: ir.Node, wish: UserRule | None) -> OpRow | None:
+        """Returns the user's row, else the one of a pattern, else the one of the op."""
         op = origins.effective_op(self.flow.program.scopes[place.scope], node)
-        row = categories.row_for(op, self.low, self.options.device)
+        row = categories.row_for(op, self.low, self.device_of(node))
         if wish is None:
             return self.patterns.get((place.scope, place.node), row)
-        attrs = row.attrs if row is not None else ()
-        return OpRow(node.op, wish, "the user's list", attrs=attrs)
+        if not wish.force_low:
+            return books.as_row(wish, node.op, row)
+        attrs = wish.attrs or (row.attrs if row is not None else ())
+        positions = row is not None and row.positions
+        source = books.source_of(wish)
+        return OpRow(node.op, Category.ALLOW, source, attrs=attrs, positions=positions)
 
     def refused(self, place: ir.TypeVar, node: ir.Node, row: OpRow) -> str:
         if not row.condition:
@@ -269,14 +271,9 @@ class _Assigner:
         assert node.proto is not None
         scope = self.flow.program.scopes[place.scope]
         facts = NodeFacts(
-            node.proto, self.low, self.options.device, shapes.input_shapes(scope, node)
+            node.proto, self.low, self.device_of(node), shapes.input_shapes(scope, node)
         )
         return CONDITIONS[row.condition](facts)
-
-
-def _names(scope: ir.Scope, node: ir.Node) -> tuple[str, ...]:
-    functions = (scope.name, scope.face)
-    return (node.name, *(f"{function}/{node.name}" for function in functions if function))
 
 
 def _role(scope: ir.Scope, node: ir.Node) -> Role:
@@ -285,10 +282,3 @@ def _role(scope: ir.Scope, node: ir.Node) -> Role:
     if node.op in handles.TABLE_READERS and origins.is_large_table(scope, node):
         return Role.TABLE
     return Role.NODE
-
-
-def _wishes(options: Options) -> Mapping[str, Category]:
-    wishes = dict.fromkeys(options.allow_ops, Category.ALLOW)
-    wishes |= dict.fromkeys(options.infer_ops, Category.INFER)
-    wishes |= dict.fromkeys(options.clear_ops, Category.CLEAR)
-    return wishes | dict.fromkeys(options.deny_ops, Category.DENY)

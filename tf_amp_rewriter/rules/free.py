@@ -37,6 +37,8 @@ class Free:
             a weight moved about by CLEAR ops.
         of_variable: all weights it comes from are variables.
         misfit: why the values that it holds do not fit; empty if they do, or if nobody knows.
+        unclamped: why the values would not fit, though a low reader gets them clamped: what reads
+            them in float32 gets them as they are.
         origin: the class where that was found.
         value: the values, where they are few and constant.
     """
@@ -44,6 +46,7 @@ class Free:
     flexible: bool
     of_variable: bool
     misfit: str = ""
+    unclamped: str = ""
     origin: int = -1
     value: Values | None = None
 
@@ -78,8 +81,12 @@ def _free(
         if rule.role is Role.VARIABLE and flow.variables[flow.variable_of[number]].mutable:
             return None
         misfit = rule.detail if rule.kind is Kind.RANGE else ""
+        unclamped = "" if rule.in_place else rule.unclamped
         value = _constant(flow, number) if rule.role is Role.CONSTANT else None
-        return Free(rule.eligible, rule.role is Role.VARIABLE, misfit, number, value)
+        if value is not None and rule.in_place:
+            value = dtypes.clamped(value, rule.limit)
+        is_variable = rule.role is Role.VARIABLE
+        return Free(rule.eligible, is_variable, misfit, unclamped, number, value)
     sources = flow.sources[number]
     if not sources or rule.role is Role.TABLE or number in flow.pinned:
         return None
@@ -102,16 +109,22 @@ def _computed(
     low: LowPrecision,
 ) -> Free:
     value = _fold(number, flow, known)
-    if value is not None:
+    moves = rule.category is Category.CLEAR and rule.eligible
+    # What moves clamped values is clamped as they are; what computes has computed with the others.
+    clamped = next((f for f in frees if f.unclamped and moves), None)
+    unclamped = clamped.unclamped if clamped is not None else ""
+    if value is not None and clamped is None:
         misfit, origin = dtypes.misfit(value, low), number
     else:
         # A DENY op makes something else of its input: 1 / sqrt(146335) fits.
-        bad = next((f for f in frees if f.misfit and rule.category is not Category.DENY), None)
-        misfit, origin = (bad.misfit, bad.origin) if bad is not None else ("", -1)
-    moves = rule.category is Category.CLEAR and rule.eligible
+        misfits = ((f.misfit or ("" if moves else f.unclamped), f.origin) for f in frees)
+        is_other = rule.category is Category.DENY
+        misfit, origin = next((bad for bad in misfits if bad[0] and not is_other), ("", -1))
+    if clamped is not None and not misfit:
+        origin = clamped.origin
     flexible = moves and not misfit and all(free.flexible for free in frees)
     of_variable = flexible and all(free.of_variable for free in frees)
-    return Free(flexible, of_variable, misfit, origin, value)
+    return Free(flexible, of_variable, misfit, unclamped, origin, value)
 
 
 def _constant(flow: Flow, number: int) -> Values | None:

@@ -54,6 +54,11 @@ class Rule:
         only_inside: float32 where its result only leaves the model.
         positions: what it reads decides a size, an index or an integer.
         by_user: the user's lists say that it may become low, wherever it stands.
+        source: where the row that it comes from is from; empty for what has no row.
+        limit: a weight becomes low with its finite values clamped to this magnitude; 0 if it fits.
+        in_place: they are clamped for what reads them in float32, too.
+        unclamped: why the values would not fit without that.
+        asked: the user asked to clamp them.
     """
 
     category: Category
@@ -69,6 +74,11 @@ class Rule:
     only_inside: bool = False
     positions: bool = False
     by_user: bool = False
+    source: str = ""
+    limit: float = 0.0
+    in_place: bool = False
+    unclamped: str = ""
+    asked: bool = False
 
 
 def kept(rule: Rule, kind: Kind, detail: str = "") -> Rule:

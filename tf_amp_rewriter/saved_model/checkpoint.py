@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -112,13 +112,18 @@ def value_chunks(
             yield np.frombuffer(chunk, np.dtype("<f4"))
 
 
-def misfit_of(checkpoint: Checkpoint, key: str, low: dtypes.LowPrecision) -> str:
-    """Returns why the float32 tensor `key` must not be rounded to `low`, or an empty string.
+def fit_of(
+    checkpoint: Checkpoint,
+    key: str,
+    low: dtypes.LowPrecision,
+    max_loss: float = dtypes.MAX_LOSS,
+) -> dtypes.Fit:
+    """Returns whether the float32 tensor `key` may be rounded to `low`.
 
     The rules are those of `dtypes.misfit`; errors are those of `value_chunks`.
     """
     size = math.prod(checkpoint.entries[key].shape)
-    return dtypes.misfit_of_chunks(value_chunks(checkpoint, key), size, low)
+    return dtypes.fit_of_chunks(value_chunks(checkpoint, key), size, low, max_loss)
 
 
 def read_bytes(checkpoint: Checkpoint, key: str) -> bytes:
@@ -142,7 +147,10 @@ def read_bytes(checkpoint: Checkpoint, key: str) -> bytes:
 
 
 def write_checkpoint(
-    checkpoint: Checkpoint, destination: Path, conversions: Mapping[str, dtypes.LowPrecision]
+    checkpoint: Checkpoint,
+    destination: Path,
+    conversions: Mapping[str, dtypes.LowPrecision],
+    clamped: Collection[str] = (),
 ) -> None:
     """Writes a copy in which some tensors are rounded to nearest even in a low precision.
 
@@ -154,6 +162,7 @@ def write_checkpoint(
         checkpoint: what to copy.
         destination: the prefix of the new files; the folder is made if it does not exist.
         conversions: the new precision by key; float32 tensors, not partitioned.
+        clamped: keys of those in which what overflows becomes the largest finite value.
 
     Raises:
         errors.InputError: a tensor does not have the checksum of the index.
@@ -174,7 +183,8 @@ def write_checkpoint(
                     chunks = tensor_bytes.checked_chunks(
                         entry, file, source, tensor_bytes.CHUNK_BYTES
                     )
-                    moved[entry.key] = _append(output, entry, chunks, conversions.get(entry.key))
+                    low = conversions.get(entry.key)
+                    moved[entry.key] = _append(output, entry, chunks, low, entry.key in clamped)
             publish.sync(output)
     path = index_path(destination)
     with publish.output_errors(path), path.open("wb") as output:
@@ -183,7 +193,11 @@ def write_checkpoint(
 
 
 def _append(
-    output: BinaryIO, entry: Entry, chunks: Iterable[bytes], low: dtypes.LowPrecision | None
+    output: BinaryIO,
+    entry: Entry,
+    chunks: Iterable[bytes],
+    low: dtypes.LowPrecision | None,
+    is_clamped: bool,
 ) -> tensor_bundle_pb2.BundleEntryProto:
     """Appends a tensor, rounded to `low` if given, and returns its new entry."""
     start, size, crc = output.tell(), 0, 0
@@ -191,6 +205,8 @@ def _append(
         data = chunk
         if low is not None:
             values = np.frombuffer(chunk, np.dtype("<f4"))
+            if is_clamped:
+                values = dtypes.clamped(values, low.max)
             data = dtypes.round_to(values, low).tobytes()
             crc = table.extend_crc(crc, data)
         output.write(data)

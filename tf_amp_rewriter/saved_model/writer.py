@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,7 @@ def write(
     saved_model: saved_model_pb2.SavedModel,
     checkpoint: checkpoints.Checkpoint | None,
     conversions: Mapping[str, dtypes.LowPrecision],
+    clamped: Collection[str] = (),
 ) -> None:
     """Writes the SavedModel to `staging`. The same input gives the same bytes.
 
@@ -41,6 +42,7 @@ def write(
         saved_model: the rewritten proto.
         checkpoint: the original's checkpoint, if it has one.
         conversions: the new precision of variables, by checkpoint key.
+        clamped: keys of those in which what overflows becomes the largest finite value.
 
     Raises:
         errors.InputError: a file of the original can't be read or is damaged.
@@ -53,7 +55,7 @@ def write(
     _write_proto(source_dir, staging, saved_model)
     if checkpoint is not None:
         prefix = staging / checkpoint.prefix.relative_to(source_dir)
-        checkpoints.write_checkpoint(checkpoint, prefix, conversions)
+        checkpoints.write_checkpoint(checkpoint, prefix, conversions, clamped)
     _write_fingerprint(staging)
 
 
