@@ -15,7 +15,7 @@ from google.protobuf import text_format
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tf_amp_rewriter import classify, dtypes, errors, gather
+from tf_amp_rewriter import decide, dtypes, errors, gather
 from tf_amp_rewriter.ir import build, check, described, outsiders, variables
 from tf_amp_rewriter.ir import flow as flows
 from tf_amp_rewriter.ir import program as ir
@@ -25,15 +25,13 @@ from tf_amp_rewriter.report import build as reports
 from tf_amp_rewriter.report import user_wishes
 from tf_amp_rewriter.report.model import Report
 from tf_amp_rewriter.report.trace import Trace
-from tf_amp_rewriter.rewrite import apply, batch_norms_v1, face_calls, faces, invariants, respell
+from tf_amp_rewriter.rewrite import apply
 from tf_amp_rewriter.rules import assign
-from tf_amp_rewriter.rules.rule import Rule
 from tf_amp_rewriter.saved_model import checkpoint as checkpoints
 from tf_amp_rewriter.saved_model import object_graph, publish, reader, writer
 
 PathLike = str | os.PathLike[str]
 _DEFAULTS = Options()
-_MAX_NESTED_LOOPS = 8  # around what the innermost reads in both precisions
 
 
 def rewrite_saved_model(
@@ -164,19 +162,10 @@ def decide_frozen_graph(source: PathLike, options: Options = _DEFAULTS) -> Repor
 
 
 @dataclasses.dataclass(frozen=True)
-class _Decided:
-    """The program and what was decided for it, with the rules that this came from."""
-
-    flow: flows.Flow
-    rules: Sequence[Rule]
-    decisions: Decisions
-
-
-@dataclasses.dataclass(frozen=True)
 class _Rewritten:
     """What was decided, and the new protos."""
 
-    decided: _Decided
+    decided: decide.Decided
     edited: apply.Edited
 
 
@@ -198,71 +187,9 @@ def _rewrite(
     options: Options,
     checkpoint: checkpoints.Checkpoint | None,
 ) -> _Rewritten:
-    fit = _fit_finder(checkpoint, options)
-    decided = _decide(program, links, options, fit)
-    candidates = face_calls.candidates(program)
-    if any(candidates):
-        copied = _decide(_split(program, candidates), links, options, fit)
-        without = decided.flow, decided.decisions
-        gaining = face_calls.gaining(copied.flow, copied.decisions, candidates, without)
-        if gaining == candidates:
-            decided = copied
-        elif any(gaining):
-            decided = _decide(_split(program, gaining), links, options, fit)
-    decided = _upgraded(decided, links, options, fit)
-    spellings = respell.find(decided.flow, decided.decisions, options.low)
-    if spellings:
-        spelled = build.program(respell.respell(decided.flow.program, spellings))
-        decided = _decide(spelled, links, options, fit)
-    for _ in range(_MAX_NESTED_LOOPS):
-        mixed = invariants.mixed(decided.flow, decided.decisions)
-        if not mixed:
-            break
-        split = build.program(invariants.split(decided.flow.program, mixed))
-        decided = _decide(split, links, options, fit)
+    decided = decide.decide(program, links, options, _fit_finder(checkpoint, options))
     edited = apply.apply(decided.flow, decided.decisions, options.low, options.device)
     return _Rewritten(decided, edited)
-
-
-def _upgraded(
-    decided: _Decided, links: variables.Links, options: Options, fit: assign.VariableFit
-) -> _Decided:
-    """Returns the program with old batch norms of the newest version where that makes them low.
-
-    One may make the data of another low; one that stays float32 stays what it is.
-    """
-    first = decided
-    places = batch_norms_v1.upgradable(decided.flow, decided.decisions)
-    refused: batch_norms_v1.Places = frozenset()
-    while places:
-        newer = build.program(batch_norms_v1.upgrade(first.flow.program, places))
-        decided = _decide(newer, links, options, fit)
-        lowered = batch_norms_v1.lowered(decided.flow, decided.decisions, places)
-        refused |= places - lowered
-        more = batch_norms_v1.upgradable(decided.flow, decided.decisions) - refused
-        if lowered == places and not more:
-            return decided
-        places = lowered | more
-    return first
-
-
-def _decide(
-    program: ir.Program,
-    links: variables.Links,
-    options: Options,
-    fit: assign.VariableFit,
-) -> _Decided:
-    flow = flows.flow(program, links)
-    rules = assign.assign(flow, options, fit)
-    return _Decided(flow, rules, classify.classify(flow, rules, options.low))
-
-
-def _split(program: ir.Program, functions: face_calls.Names) -> ir.Program:
-    """Returns `program` with these functions of each graph copied; itself if there are none."""
-    if not any(functions):
-        return program
-    copies = [faces.split(program, graph, names) for graph, names in enumerate(functions)]
-    return build.program(copies)
 
 
 def _checked(
