@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
+import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, op_def_pb2, types_pb2
 
 import tf_amp_rewriter
@@ -207,6 +208,10 @@ def test_compute_says_whether_limits_on_sums_hold(
         ('category = "deny"', "names no `op`, `node` or `function`"),
         ('op = "Exp"\ncategory = "deny"\ndtype = "fp16"', "`dtype` is `fp16`, expected one of"),
         ('op = "Exp"\ncategory = "deny"\ndevice = "tpu"', "`device` is `tpu`, expected one of"),
+        ('op = "Const"\nsaturate = 1', "`saturate` is `1`, expected `true` or `false`"),
+        ('op = "Const"\nmax_loss = true', "`max_loss` is `True`, expected a number from 0 to 1"),
+        ('op = "Const"\nmax_loss = nan', "`max_loss` is `nan`, expected a number from 0 to 1"),
+        ('op = "Const"\nmax_loss = 0.1\noutput = "low"', "`output` needs a `category`"),
         ('op = "Exp"\ncategory = "allow"\noutput = "float32"', "a kernel of TensorFlow gives"),
         ('op = "Exp"\ncategory = "deny"\ncompute = "low"', "`compute` is `low` with category"),
         ('op = "Exp"\ncategory = "keep"\noutput = "half"', "`output` is `half`, expected `low`"),
@@ -519,3 +524,123 @@ def test_the_command_line_refuses_missing_ops(
     assert run(tmp_path, custom_graph, "--missing_op=error") == 2
     assert "`MyOp` (1)" in capsys.readouterr().err
     assert not (tmp_path / "out.pb").exists()
+
+
+# --- weights -------------------------------------------------------------------------------------
+
+WEIGHTS = """
+    x: f32[2,2] = Placeholder
+    v: f32[2,2] = Const([[1e5, 1], [-2e5, 3]])
+    w: f32[2,2] = Const([[1e5, 1], [2, 3]])
+    m = MatMul(x, v)
+    n = MatMul(x, w)
+    y = AddV2(m, n)
+"""
+
+
+def constant(report: model.Report, node: str) -> list[list[float]]:
+    assert report.graph_def is not None
+    (found,) = (n for n in report.graph_def.node if n.name == node)
+    return tf.make_ndarray(found.attr["value"].tensor).tolist()
+
+
+def test_a_rule_clamps_a_weight_without_the_flag(tmp_path: pathlib.Path) -> None:
+    rules = file_with(tmp_path, '[[rule]]\nnode = "^v$"\nsaturate = true\n')
+    report = rewrite_graph(graph_text.parse(WEIGHTS), rules=rules)
+
+    assert precisions(report, "v w m n") == "half float32 half float32"
+    assert constant(report, "v") == [[65504, 1], [-65504, 3]]
+    assert report.warnings == ("1 weight was clamped, as `saturate` asks: `v` to 65504",)
+
+
+def test_a_rule_keeps_a_weight_from_the_flag(tmp_path: pathlib.Path) -> None:
+    rules = file_with(tmp_path, '[[rule]]\nnode = "^v$"\nsaturate = false\n')
+    report = rewrite_graph(graph_text.parse(WEIGHTS), rules=rules, saturate=True)
+
+    assert precisions(report, "v w m n") == "float32 half float32 half"
+    assert constant(report, "v") == [[100000, 1], [-200000, 3]]
+    assert entry_of(report, "v").kind == "RANGE"
+
+
+def test_of_rules_for_a_weight_the_last_that_says_it_wins(tmp_path: pathlib.Path) -> None:
+    rules = file_with(
+        tmp_path,
+        """
+        [[rule]]
+        op = "Const"
+        saturate = true
+        [[rule]]
+        node = "^[vw]$"
+        max_loss = 0.5
+        [[rule]]
+        node = "^w$"
+        saturate = false
+        """,
+    )
+    report = rewrite_graph(graph_text.parse(WEIGHTS), rules=rules)
+
+    assert precisions(report, "v w") == "half float32"
+
+
+@pytest.mark.parametrize(("share", "precision"), [("0.3", "half"), ("0.1", "float32")])
+def test_max_loss_is_what_rounding_may_cost(
+    share: str, precision: str, tmp_path: pathlib.Path
+) -> None:
+    # 7e-8 lies between the subnormals 2**-24 = 5.96e-8 and twice that: rounding costs 15 %.
+    graph = graph_text.parse(
+        """
+        x: f32[2,2] = Placeholder
+        w: f32[2,2] = Const([[7e-8, 7e-8], [7e-8, 7e-8]])
+        m = MatMul(x, w)
+        y = Identity(m)
+        """
+    )
+    rules = file_with(tmp_path, f'[[rule]]\nop = "Const"\nmax_loss = {share}\n')
+
+    assert precisions(rewrite_graph(graph, rules=rules), "w") == precision
+    assert precisions(rewrite_graph(graph), "w") == "float32"
+
+
+class _Scaled(tf.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.v = tf.Variable([[1e5, 1.0], [2.0, 3.0]], name="v")
+        self.w = tf.Variable([[1e5, 1.0], [2.0, 3.0]], name="w")
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 2), tf.float32)])
+    def serve(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(x, self.v) + tf.matmul(x, self.w)
+
+
+def test_a_rule_clamps_a_variable(tmp_path: pathlib.Path) -> None:
+    module = _Scaled()
+    tf.saved_model.save(module, str(tmp_path / "in"), signatures=module.serve)
+    rules = file_with(tmp_path, '[[rule]]\nop = "VarHandleOp"\nnode = "^v$"\nsaturate = true\n')
+
+    report = tf_amp_rewriter.decide_saved_model(
+        tmp_path / "in", tf_amp_rewriter.Options(rules=rules)
+    )
+
+    found = {weight.name.partition("/")[0]: weight.precision for weight in report.weights}
+    assert found == {"v": "half", "w": "float32"}
+
+
+def test_a_rule_for_weights_that_matches_none_is_named(tmp_path: pathlib.Path) -> None:
+    rules = file_with(tmp_path, '[[rule]]\nop = "MatMul"\nsaturate = true\n')
+
+    assert rewrite(rules=rules).warnings == (
+        f"rules file {rules} rule 1 matches no float32 weight",
+    )
+
+
+def test_a_registered_rule_for_an_op_that_the_model_lacks_is_named() -> None:
+    @tf_amp_rewriter.register_rule("Conv2D")
+    def _(facts: tf_amp_rewriter.NodeFacts) -> tf_amp_rewriter.OpRule:
+        return tf_amp_rewriter.OpRule("keep", reason=facts.node.name)
+
+    try:
+        warnings = rewrite().warnings
+    finally:
+        tf_amp_rewriter.unregister_rule("Conv2D")
+
+    assert warnings == ("`register_rule` names `Conv2D`, which no float32 node of the model has",)

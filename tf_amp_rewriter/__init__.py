@@ -24,6 +24,7 @@ from tf_amp_rewriter.report.model import Report
 from tf_amp_rewriter.user_rules import OpRule
 
 if TYPE_CHECKING:
+    from tf_amp_rewriter.ops.conditions import NodeFacts
     from tf_amp_rewriter.pipeline import (
         decide_saved_model,
         rewrite_graph_def,
@@ -35,6 +36,7 @@ __all__ = [
     "FlagError",
     "InputError",
     "InternalError",
+    "NodeFacts",
     "OpRule",
     "Options",
     "OutputError",
@@ -53,6 +55,7 @@ __all__ = [
 __version__ = version.VERSION
 
 _MODULES = {  # of what is loaded when it is first asked for
+    "NodeFacts": "tf_amp_rewriter.ops.conditions",
     "decide_saved_model": "tf_amp_rewriter.pipeline",
     "explain": "tf_amp_rewriter.report.explain",
     "rewrite_graph_def": "tf_amp_rewriter.pipeline",
@@ -62,7 +65,7 @@ _MODULES = {  # of what is loaded when it is first asked for
 if not TYPE_CHECKING:  # hidden from type checkers: they would take any name for one of ours
 
     def __getattr__(name: str) -> object:
-        """Returns a function whose module imports TensorFlow when first asked for it."""
+        """Returns what a module holds that imports TensorFlow when first asked for it."""
         if name not in _MODULES:
             raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
         return getattr(importlib.import_module(_MODULES[name]), name)

@@ -23,6 +23,7 @@ else:
 
 _DEVICES: Final = ("any", "gpu", "cpu")
 _TEXT, _TEXTS, _PATTERN, _SWITCH = "a string", "a string or a list of strings", "a pattern", "true"
+_EITHER, _SHARE = "`true` or `false`", "a number from 0 to 1"
 _KEYS: Final[Mapping[str, str]] = {
     "op": _TEXTS,
     "node": _PATTERN,
@@ -34,6 +35,8 @@ _KEYS: Final[Mapping[str, str]] = {
     "attrs": _TEXTS,
     "output": _TEXT,
     "compute": _TEXT,
+    "saturate": _EITHER,
+    "max_loss": _SHARE,
     "reason": _TEXT,
 }
 _HEADER: Final = re.compile(r"^[ \t]*\[\[[ \t]*rule[ \t]*\]\]", re.MULTILINE)
@@ -105,6 +108,8 @@ class _Reader:
             compute=self.table.get("compute", ""),
             output=self.table.get("output", ""),
             reason=self.table.get("reason", ""),
+            saturate=self.table.get("saturate"),
+            max_loss=self.table.get("max_loss"),
         )
 
     def expect_valid(self, key: str, value: object) -> None:
@@ -115,6 +120,11 @@ class _Reader:
         if kind == _SWITCH:
             if value is not True:
                 raise self.error(f"`{key}` is `{value}`, expected `true` (or leave it out)")
+            return
+        if kind in (_EITHER, _SHARE):
+            is_right = isinstance(value, bool) if kind == _EITHER else _is_share(value)
+            if not is_right:
+                raise self.error(f"`{key}` is `{value}`, expected {kind}")
             return
         listed = value if kind == _TEXTS and isinstance(value, list) else [value]
         if not listed or not all(isinstance(text, str) and text for text in listed):
@@ -134,14 +144,22 @@ class _Reader:
             if key in table and table[key] not in allowed:
                 listed = ", ".join(f"`{word}`" for word in allowed)
                 raise self.error(f"`{key}` is `{table[key]}`, expected one of {listed}")
-        if ("category" in table) == ("force_low" in table):
-            found = "both" if "category" in table else "neither"
-            raise self.error(f"has {found} of `category` and `force_low`, expected one")
+        is_of_weights = "saturate" in table or "max_loss" in table
+        if "category" in table and "force_low" in table:
+            raise self.error("has both of `category` and `force_low`, expected one")
+        if not {"category", "force_low"} & table.keys() and not is_of_weights:
+            raise self.error(
+                "has neither of `category` and `force_low`, expected one (or, for weights, "
+                "`saturate` or `max_loss`)"
+            )
         if not {"op", "node", "function"} & table.keys():
             raise self.error("names no `op`, `node` or `function`, so it would hold for all nodes")
         if "force_low" in table:
             extra = next((key for key in ("compute", "output") if key in table), "")
             problem = f"`{extra}` does not go with `force_low`" if extra else ""
+        elif "category" not in table:
+            extra = next((key for key in ("attrs", "compute", "output") if key in table), "")
+            problem = f"`{extra}` needs a `category`" if extra else ""
         else:
             problem = problem_of(
                 table["category"], table.get("compute", ""), table.get("output", "")
@@ -152,6 +170,12 @@ class _Reader:
     def error(self, message: str) -> errors.FlagError:
         line = f" (line {self.line})" if self.line else ""
         return errors.FlagError(f"rule {self.number}{line}: {message}", path=self.path)
+
+
+def _is_share(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return 0 <= value <= 1  # no NaN
 
 
 def _texts(value: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:

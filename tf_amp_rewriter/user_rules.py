@@ -48,7 +48,7 @@ class UserRule:
 
     Attributes:
         source: where it is from, for people: `rules file amp.toml rule 3`, `--deny_ops`.
-        category: one of `CATEGORIES`; empty where `force_low` is set.
+        category: one of `CATEGORIES`; empty where `force_low` is set, or it is about weights alone.
         force_low: low whatever category, taint or condition say.
         ops: op types; empty for all, `*` for every op that no other rule of its layer names.
         node: regular expression for the node's name or `function/node`; empty for all.
@@ -59,6 +59,9 @@ class UserRule:
         compute: see `OpRule`.
         output: see `OpRule`.
         reason: why, for the report; may be empty.
+        saturate: for constants and variables: whether values that overflow are clamped; None says
+            nothing of it.
+        max_loss: for constants and variables: the share of one that rounding may cost; likewise.
     """
 
     source: str
@@ -73,6 +76,18 @@ class UserRule:
     compute: str = ""
     output: str = ""
     reason: str = ""
+    saturate: bool | None = None
+    max_loss: float | None = None
+
+    @property
+    def decides(self) -> bool:
+        """Whether it says anything of the precision of a node."""
+        return self.force_low or self.category != ""
+
+    @property
+    def weighs(self) -> bool:
+        """Whether it says which values of a weight fit."""
+        return self.saturate is not None or self.max_loss is not None
 
     @property
     def lowers(self) -> bool:

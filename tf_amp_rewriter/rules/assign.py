@@ -104,8 +104,7 @@ class _Assigner:
         if any(self.is_kept(var) for var in tables):
             return dataclasses.replace(rule, eligible=False, kind=Kind.USER)
         values = [key for key in variable.keys if key not in variable.slot_keys]
-        rows = [self.weight_row(self.flow.program.type_vars[v]) for v in self.flow.members[number]]
-        row = next(filter(None, rows), None)
+        row = self.variable_row(number)
         fit = self.variable_fit(values, ranges.max_loss(row))
         return ranges.fitted(rule, fit, row, self.options)
 
@@ -114,7 +113,18 @@ class _Assigner:
 
     def weight_row(self, place: ir.TypeVar) -> OpRow | None:
         """Returns what is known about a constant or variable for itself."""
-        return self.patterns.get((place.scope, place.node))
+        scope = self.flow.program.scopes[place.scope]
+        known = self.patterns.get((place.scope, place.node))
+        return self.book.weight_row(scope, scope.nodes[place.node], known)
+
+    def variable_row(self, number: int) -> OpRow | None:
+        """Returns what is known about a variable for itself, at the node that holds it first."""
+        holders_first = sorted(
+            self.flow.members[number],
+            key=lambda var: self.flow.program.node_of(var).op not in books.HOLDERS,
+        )
+        rows = (self.weight_row(self.flow.program.type_vars[var]) for var in holders_first)
+        return next(filter(None, rows), None)
 
     def is_kept(self, var: int) -> bool:
         scope = self.flow.program.scopes[self.flow.program.type_vars[var].scope]

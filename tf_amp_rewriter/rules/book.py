@@ -15,7 +15,7 @@ from tf_amp_rewriter import errors
 from tf_amp_rewriter.environment import GrapplerLists, ListEdit
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir import shapes
-from tf_amp_rewriter.ops import categories, devices
+from tf_amp_rewriter.ops import categories, devices, handles
 from tf_amp_rewriter.ops.conditions import NodeFacts
 from tf_amp_rewriter.ops.rows import Category, OpRow, Output
 from tf_amp_rewriter.options import Options
@@ -24,6 +24,7 @@ from tf_amp_rewriter.user_rules import ANY_OP, LOW, OpRule, Registered, UserRule
 LISTS: Final = ("allow_ops", "infer_ops", "clear_ops", "deny_ops")
 KEEP_PREFIX: Final = "--keep_float32 "
 FORCE_PREFIX: Final = "--force_low "
+HOLDERS: Final = frozenset({handles.CONSTANT, handles.RESOURCE_VARIABLE, *handles.REF_VARIABLES})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,11 +55,28 @@ class Book:
     def rules_of(self, scope: ir.Scope, node: ir.Node) -> Iterator[UserRule]:
         """Yields the rule of each layer that holds for a node, weakest first."""
         for layer in self.layers:
-            found = next((r for r in reversed(layer) if self.matches(r, scope, node)), None)
+            found = next(
+                (r for r in reversed(layer) if r.decides and self.matches(r, scope, node)), None
+            )
             if found is not None:
                 yield found
         if node.op in self.registered and node.proto is not None and node.known:
             yield self.ask(self.registered[node.op], scope, node)
+
+    def weight_row(self, scope: ir.Scope, node: ir.Node, known: OpRow | None) -> OpRow | None:
+        """Returns `known`, which tables and patterns know of a weight, with the user's wishes."""
+        if node.op not in HOLDERS:
+            return known
+        for layer in self.layers:
+            for rule in layer:
+                if rule.weighs and self.matches(rule, scope, node):
+                    row = known or OpRow(node.op, Category.CLEAR, source_of(rule))
+                    known = dataclasses.replace(
+                        row,
+                        saturate=row.saturate if rule.saturate is None else rule.saturate,
+                        max_loss=row.max_loss if rule.max_loss is None else rule.max_loss,
+                    )
+        return known
 
     def matches(self, rule: UserRule, scope: ir.Scope, node: ir.Node) -> bool:
         """Says whether `rule` holds for a node."""

@@ -117,6 +117,9 @@ def _float_nodes(flow: Flow) -> Iterator[_Place]:
 def _unused(book: books.Book, nodes: Sequence[_Place]) -> Iterator[str]:
     """Yields a sentence for every op type and pattern of the user's that matches nothing."""
     ops = {node.op for _, node in nodes}
+    unmet = [f"`{op}`" for op in book.registered if op not in ops]
+    if unmet:
+        yield f"`register_rule` names {', '.join(unmet)}, which no float32 node of the model has"
     for layer in book.layers:
         for rule in layer:
             if not book.applies(rule, rule.device and book.options.device):
@@ -126,9 +129,11 @@ def _unused(book: books.Book, nodes: Sequence[_Place]) -> Iterator[str]:
                 yield f"{_subject(rule)} names op `{op}`, which no float32 node of the model has"
             for attr in _unknown_attrs(book, rule, nodes):
                 yield f"{_subject(rule)} has attribute `{attr}`, which no node that it matches has"
-            is_named = rule.node or rule.function
-            if is_named and not unknown and not any(book.matches(rule, *place) for place in nodes):
-                yield f"{_subject(rule)} matches no float32 node"
+            is_of_weights = rule.weighs and not rule.decides
+            held = [p for p in nodes if p[1].op in books.HOLDERS] if is_of_weights else nodes
+            is_named = rule.node or rule.function or is_of_weights
+            if is_named and not unknown and not any(book.matches(rule, *place) for place in held):
+                yield f"{_subject(rule)} matches no float32 {'weight' if is_of_weights else 'node'}"
 
 
 def _unknown_attrs(book: books.Book, rule: UserRule, nodes: Sequence[_Place]) -> list[str]:
