@@ -346,9 +346,9 @@ EXPLAINED = """\
 MatMul `m`
   precision  half   (T)
   reason     ALLOW: it gains the most in low precision
-  rule       MatMul is ALLOW: always gains from low precision; source: grappler allow
+  rule       MatMul is ALLOW, compute float32, output low: always gains from low precision; source: grappler allow
   to change  --keep_float32 '^m$'   keeps this node float32
-"""
+"""  # noqa: E501 # a picture
 
 
 def test_explaining_needs_no_output_and_writes_nothing(

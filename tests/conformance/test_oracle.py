@@ -1,8 +1,8 @@
 """A differential test against grappler: random graphs, node by node, low or float32.
 
 Both decide for the GPU in half. Where they differ, a rule of `LOW_WITH_US` or of `FLOAT32_WITH_US`
-must say why; they are written from the two documents, design.md and grappler.md, and tell what the
-two mean to do differently. Anything else is a bug of ours, or a fact that nobody wrote down.
+must say why; they tell what the two mean to do differently, from what each says of itself. Anything
+else is a bug of ours, or a fact that nobody wrote down.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A differential test against grappler on loops of control flow v1 (OF-8, OF-9): node by node.
 
-The agreed differences are written from design.md: what a loop adds up stays float32, one carried
+The agreed differences: what a loop adds up stays float32, one carried
 value has one precision, and no value is rounded without need.
 """
 

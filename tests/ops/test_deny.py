@@ -90,7 +90,7 @@ def test_a_wrong_answer_in_half(claim, found, expected):
     np.testing.assert_equal(on_cpu(found), expected, err_msg=claim)
 
 
-def test_rsqrt_magnifies_the_rounding_of_a_sum_with_an_epsilon():
+def test_half_rounds_a_sum_with_an_epsilon_that_rsqrt_reads():
     """A variance of 1e-6 and an epsilon of 1e-6 in half: a relative error of 1 %."""
     with tf.device("/CPU:0"):
         inside = filled(1e-6, 1) + filled(1e-6, 1)

@@ -108,9 +108,9 @@ def test_a_taint_is_followed_to_its_origin() -> None:
         AddV2 `a`
           precision  float32   (T)
           reason     TAINTED: it reads what a numerically unsafe op computed
-          rule       AddV2 is INFER: safe unless what flows in is unsafe; source: grappler infer
+          rule       AddV2 is INFER, output low: safe unless what flows in is unsafe; source: grappler infer
           chain      float32   TAINTED  AddV2 `a`
-                     float32   DENY     reads Exp `e`: its result grows so fast that it overflows or magnifies rounding
+                     float32   DENY     reads Exp `e`: it overflows half beyond 11.09, and magnifies rounding
           to change  --force_low '^a$'   makes this node low; mind where the taint comes from
                      --allow_ops AddV2   makes every AddV2 low; mind where the taint comes from
         """,  # noqa: E501 # a picture
@@ -124,7 +124,7 @@ def test_a_low_value_is_followed_to_the_contraction_that_wants_it() -> None:
         Transpose `t`
           precision  half   (T)
           reason     CLEAR: it changes no values, and what it reads or what reads it is low
-          rule       Transpose is CLEAR: moves or selects values, changes none; source: grappler clear
+          rule       Transpose is CLEAR, output low: moves or selects values, changes none; source: grappler clear
           chain      half      CLEAR  Transpose `t`
                      half      ALLOW  is read by MatMul `n`: it gains the most in low precision
           to change  --keep_float32 '^t$'   keeps this node float32
@@ -139,7 +139,7 @@ def test_a_misfit_is_followed_to_the_constant() -> None:
         AddV2 `a`
           precision  float32   (T)
           reason     TAINTED: it reads what a numerically unsafe op computed
-          rule       AddV2 is INFER: safe unless what flows in is unsafe; source: grappler infer
+          rule       AddV2 is INFER, output low: safe unless what flows in is unsafe; source: grappler infer
           chain      float32   TAINTED  AddV2 `a`
                      float32   RANGE    reads Mul `s`
                      float32   RANGE    reads Const `big`: a value that it reads does not fit: holds 1e+06, beyond the range of half (65504)
@@ -275,9 +275,14 @@ def test_the_model_in_a_report_is_no_part_of_its_value() -> None:
         (TAINTED, "e", {}, ["--force_low '^e$'", "--allow_ops Exp"]),
         (TAINTED, "m", {}, ["--keep_float32 '^m$'"]),
         (TAINTED, "t", {}, ["--keep_float32 '^t$'"]),
-        (MISFIT, "s", {}, ["--dtype bfloat16"]),
-        (MISFIT, "a", {}, ["--dtype bfloat16", "--force_low '^a$'", "--allow_ops AddV2"]),
-        (MISFIT, "big", {}, ["--dtype bfloat16"]),
+        (MISFIT, "s", {}, ["--saturate", "--dtype bfloat16"]),
+        (
+            MISFIT,
+            "a",
+            {},
+            ["--saturate", "--dtype bfloat16", "--force_low '^a$'", "--allow_ops AddV2"],
+        ),
+        (MISFIT, "big", {}, ["--saturate", "--dtype bfloat16"]),
         (POSITION, "r", {}, ["--force_low '^r$'", "--allow_ops Relu"]),
         (IDLE, "a", {}, ["--force_low '^a$'", "--allow_ops AddV2"]),
         (MEAN, "mean", {}, ["--device gpu", "--force_low '^mean$'", "--allow_ops Mean"]),
@@ -329,6 +334,8 @@ def _with(options: dict[str, object], flag: str) -> dict[str, object]:
         given = options[name]
         assert isinstance(given, tuple)
         return {**options, name: tuple(value for value in given if value != words[2])}
+    if len(words) == 1:  # a switch
+        return {**options, words[0][2:]: True}
     name, value = words[0][2:], words[1]
     return {**options, name: value if name in ("dtype", "device") else (value,)}
 

@@ -16,10 +16,10 @@ def expect(expected: str, *ops: str) -> None:
 def test_notes_stand_beside_their_rows_where_there_is_room() -> None:
     expect(
         """
-        op      category  output   dtype  device  source                    note
-        Cumsum  DENY      FLOAT32  both   all     measured on CPU, TF 2.21  it sums or multiplies many terms in the type of its
-                                                                            input
-        Erf     INFER              both   all     grappler infer            its results are bounded, so never tainted
+        op      category  compute  output   dtype  device  source                    note
+        Cumsum  DENY      low      FLOAT32  both   all     measured on CPU, TF 2.21  it sums or multiplies many terms in the
+                                                                                     type of its input
+        Erf     INFER     -                 both   all     grappler infer            its results are bounded, so never tainted
         """,  # noqa: E501 # a picture
         "Erf",
         "Cumsum",

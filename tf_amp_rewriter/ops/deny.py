@@ -10,7 +10,9 @@ from tf_amp_rewriter.ops.rows import Category, OpRow
 DENY: Final = Category.DENY
 INFER: Final = Category.INFER
 _STEEP: Final = "it is steep near its poles, and magnifies the rounding of its argument"
-_RSQRT: Final = "it magnifies the rounding of a small argument, and a norm must stay whole"
+_RSQRT: Final = (
+    "a small argument, such as an epsilon, becomes 0 or inexact in half; a norm must stay whole"
+)
 _EMPTY: Final = "it fills empty segments with the lowest or highest value of its type"
 _SUMS: Final = "it sums or multiplies many terms in the type of its input"
 _LOSS: Final = "a loss sums exponentials and takes a logarithm"
@@ -34,7 +36,8 @@ ROWS: Final[tuple[OpRow, ...]] = (
     OpRow("Square", DENY, "measured on CPU, TF 2.21", note=_grows("Square")),
     OpRow("SquaredDifference", DENY, "measured on CPU, TF 2.21", note=_grows("SquaredDifference")),
     OpRow("Tan", DENY, "PyTorch float32 list", note=_STEEP),
-    # Magnify the error of a small argument; the last step of a norm.
+    # It halves a relative rounding, but half rounds what is small by much, and an epsilon of 1e-8
+    # to 0; the last step of a norm, which must not be cut in pieces.
     OpRow("Rsqrt", DENY, "PyTorch float32 list", note=_RSQRT, safe_on_weights=True),
     # Sum or multiply many terms; half stalls at 2048 and overflows at 65504, bfloat16 stalls at
     # 256.
@@ -44,9 +47,21 @@ ROWS: Final[tuple[OpRow, ...]] = (
     OpRow("EuclideanNorm", DENY, "measured on CPU, TF 2.21", note=_SUMS),
     OpRow("L2Loss", DENY, "grappler deny", note=_SUMS),
     OpRow("Mean", DENY, "grappler deny", note=_SUMS),
-    OpRow("Mean", INFER, "measured on CPU", dtype="bfloat16", device="cpu", only_if_wanted=True),
     OpRow(
-        "Mean", INFER, "measured on CPU, TF 2.21", dtype="half", device="gpu", only_if_wanted=True
+        "Mean",
+        INFER,
+        "measured on CPU, TF 2.21",
+        dtype="bfloat16",
+        device="cpu",
+        only_if_wanted=True,
+    ),
+    OpRow(
+        "Mean",
+        INFER,
+        "reduction_gpu_kernels.cu.h: MeanReducer of half",
+        dtype="half",
+        device="gpu",
+        only_if_wanted=True,
     ),
     OpRow("Prod", DENY, "measured on CPU, TF 2.21", note=_SUMS),
     OpRow("SegmentMean", DENY, "measured on CPU, TF 2.21", note=_SUMS),
@@ -55,7 +70,14 @@ ROWS: Final[tuple[OpRow, ...]] = (
     OpRow("SparseReduceSum", DENY, "as Sum", note=_SUMS),
     OpRow("SparseReduceSumSparse", DENY, "as Sum", note=_SUMS),
     OpRow("Sum", DENY, "grappler deny", note=_SUMS),
-    OpRow("Sum", INFER, "measured on CPU", dtype="bfloat16", device="cpu", only_if_wanted=True),
+    OpRow(
+        "Sum",
+        INFER,
+        "measured on CPU, TF 2.21",
+        dtype="bfloat16",
+        device="cpu",
+        only_if_wanted=True,
+    ),
     OpRow("UnsortedSegmentMax", DENY, "TF op docs", note=_EMPTY),
     OpRow("UnsortedSegmentMin", DENY, "TF op docs", note=_EMPTY),
     OpRow("UnsortedSegmentProd", DENY, "as SegmentSum", note=_SUMS),

@@ -9,13 +9,13 @@ from typing import Final
 
 from tf_amp_rewriter import errors
 from tf_amp_rewriter.ir import program as ir
-from tf_amp_rewriter.ops import calls, handles
+from tf_amp_rewriter.ops import accumulation, calls, devices, handles
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.options import expect_pattern
 from tf_amp_rewriter.report import advice, model
 from tf_amp_rewriter.report.chains import Chain, Chains
 from tf_amp_rewriter.report.trace import Trace, attribute
-from tf_amp_rewriter.rules.rule import WEIGHTS
+from tf_amp_rewriter.rules.rule import WEIGHTS, Rule
 
 MAX_ATTRIBUTES: Final = 4  # of a longer list the end is left out
 _LABEL: Final = 11  # width of what stands in front of each line
@@ -147,7 +147,17 @@ def _rule(trace: Trace, var: int) -> str:
         return "a Cast of the model's: only Casts that lose nothing are merged"
     if not rule.source:
         return f"none for op `{node.op}`"
-    return f"{node.op} is {rule.category.name}: {_MEANINGS[rule.category]}; source: {rule.source}"
+    device = devices.effective_device(trace.options.device, node.proto.device if node.proto else "")
+    compute = accumulation.compute(node.op, trace.options.low, device)
+    triple = f"{rule.category.name}{compute and f', compute {compute}'}, output {_output(rule)}"
+    return f"{node.op} is {triple}: {_MEANINGS[rule.category]}; source: {rule.source}"
+
+
+def _output(rule: Rule) -> str:
+    """Returns what the results of a node of this rule are fit for."""
+    if rule.category is Category.KEEP:
+        return "float32"
+    return "float32" if rule.category is Category.DENY and rule.taints else "low"
 
 
 def _chain(trace: Trace, chain: Chain, var: int) -> Iterator[str]:

@@ -7,12 +7,13 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tf_amp_rewriter import errors
-from tf_amp_rewriter.ops import calls, categories, meanings
+from tf_amp_rewriter import dtypes, errors
+from tf_amp_rewriter.ops import accumulation, calls, categories, meanings
 from tf_amp_rewriter.ops.rows import Category, OpRow
 
 WIDTH: Final = 120
-_HEADINGS: Final = ("op", "category", "output", "dtype", "device", "condition", "source")
+_HEADINGS: Final = ("op", "category", "compute", "output", "dtype", "device", "condition", "source")
+_NOTHING: Final = "-"
 _NOTE: Final = "note"
 _MIN_NOTE: Final = 40  # a narrower column of notes goes below its row instead
 _MAX_OP: Final = 38
@@ -24,7 +25,9 @@ _CALL: Final = "a call: as what flows into its function, or out of it"
 def text(ops: Sequence[str] = ()) -> str:
     """Returns the rows of these ops, or of all, as lines of at most `WIDTH` characters.
 
-    A row that names a dtype or a device holds for that one and beats one that does not.
+    A row that names a dtype or a device holds for that one and beats one that does not. `compute`
+    is the type in which the low kernel adds up (the worst of what the row holds for), `-` where it
+    adds nothing up or there is none.
 
     Raises:
         errors.FlagError: an op has no row.
@@ -75,7 +78,15 @@ def _table(rows: Sequence[OpRow]) -> Iterator[str]:
 def _cells(row: OpRow) -> tuple[str, ...]:
     output = row.output.value if row.category is Category.DENY else ""
     target = row.dtype or "both", row.device or "all"
-    return (row.op, row.category.value, output, *target, row.condition, row.source)
+    return (row.op, row.category.value, _compute(row), output, *target, row.condition, row.source)
+
+
+def _compute(row: OpRow) -> str:
+    lows = [dtypes.LOW_PRECISIONS[row.dtype]] if row.dtype else dtypes.LOW_PRECISIONS.values()
+    found = {accumulation.compute(row.op, low, row.device or "any") for low in lows} - {""}
+    if accumulation.LOW in found:
+        return accumulation.LOW
+    return accumulation.FLOAT32 if found else _NOTHING
 
 
 def _note(row: OpRow) -> str:
