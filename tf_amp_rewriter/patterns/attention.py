@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -30,7 +30,7 @@ from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.ops.attrs import attr_of
 from tf_amp_rewriter.ops.exactness import SOFTMAX
 from tf_amp_rewriter.ops.rows import Category, OpRow
-from tf_amp_rewriter.patterns.view import HAND_ON, RESHAPE, Place, View
+from tf_amp_rewriter.patterns.view import HAND_ON, RESHAPE, View
 
 ADDS: Final = frozenset({"Add", "AddV2"})
 SELECTS: Final = frozenset({"Select", "SelectV2"})
@@ -52,8 +52,6 @@ _SELECTED: Final = "the Softmax behind a Select gives the same probabilities"
 _ADDED: Final = "it is added to attention scores, for which it leaves room"
 _FED: Final = "a mask that is fed is added to attention scores, and may be beyond the range of half"
 _ROOT: Final = "the root of an integer fits; it is computed in float32"
-
-Sources = Callable[[int, int], Iterable[tuple[int, Place]]]
 
 
 @dataclasses.dataclass(frozen=True)
