@@ -21,8 +21,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from tf_amp_rewriter.dtypes import HALF, LowPrecision
+from tf_amp_rewriter.ir import reach
+from tf_amp_rewriter.ops.exactness import HAND_ON
 from tf_amp_rewriter.ops.rows import Category, OpRow, Output
-from tf_amp_rewriter.patterns.view import HAND_ON, RESHAPE, Place, View
+from tf_amp_rewriter.patterns.view import RESHAPE, Place, View
 
 ADDS: Final = frozenset({"Add", "AddV2"})
 DIVIDES: Final = frozenset({"Div", "RealDiv"})
@@ -212,7 +214,10 @@ def _of_reduction(view: View, reduction: int, epsilon: float, is_sum: bool) -> M
     if centred is None:
         return Moments(base, None, nodes, epsilon, is_sum)
     x, mean = centred
-    return Moments(x, mean, (*nodes, base[0]), epsilon, is_sum)
+    factors = {
+        view.operand(square, side)[0] for side in range(2 if view.op(square) == "Mul" else 1)
+    }
+    return Moments(x, mean, (*nodes, *sorted(factors)), epsilon, is_sum)
 
 
 def _of_difference(view: View, difference: int, epsilon: float) -> Moments | None:
@@ -236,8 +241,9 @@ def _squared(view: View, node: int, through: frozenset[str] = HAND_ON) -> Place 
     if op == "Pow" and view.constant(node, 1) == 2:
         return view.operand(node, 0, through)
     if op == "Mul":
-        left, right = (view.operand(node, side, through) for side in range(2))
-        return left if left == right else None
+        inputs = view.scope.nodes[node].inputs
+        is_square = reach.are_same(view.scope, inputs[0], inputs[1])
+        return view.operand(node, 0, through) if is_square else None
     return None
 
 

@@ -13,11 +13,11 @@ from tf_amp_rewriter.ir import constants, reach
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.ops.attrs import attr_of
+from tf_amp_rewriter.ops.exactness import HAND_ON
 
 Place = tuple[int, int]  # (node, port)
 
-# Give on what they read as it is, or in another shape.
-HAND_ON: Final = frozenset({"Identity", "PreventGradient", "Snapshot", "StopGradient"})
+# Give on what they read in another shape.
 RESHAPE: Final = frozenset({"ExpandDims", "Reshape", "Squeeze"})
 _WEIGHTS: Final = frozenset({handles.CONSTANT, "ReadVariableOp"})
 _MAX_STEPS: Final = 32  # more than a batch norm takes to compute from its weights

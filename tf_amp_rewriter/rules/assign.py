@@ -43,6 +43,8 @@ def assign(flow: Flow, options: Options, variable_fit: VariableFit) -> list[Rule
     rules = [assigner.rule(number) for number in range(len(flow.members))]
     ops = slices.ops_of(flow)
     rules = slices.keep_positions(flow, rules)
+    rules = slices.keep_angles(flow, ops, rules)
+    rules = slices.keep_overflowing(flow, ops, rules, options.low)
     rules = slices.keep_control(flow, rules)
     rules = loops.keep_sums(flow, ops, rules, options.low)
     rules = loops.keep_fixed_points(flow, ops, rules)
