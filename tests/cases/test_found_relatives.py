@@ -112,7 +112,7 @@ def test_a_contraction_of_squares_stays_float32_in_half() -> None:
         START
         + """
     sq = Square(m)                               # f32 DENY
-    same = Identity(sq)                          # f32
+    same = Identity(sq)
     m2 = MatMul(same, eye)                       # PRODUCT
     root = Sqrt(m2)
     fetch = Identity(root)                       # f32 PINNED

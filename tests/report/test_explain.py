@@ -110,7 +110,7 @@ def test_a_taint_is_followed_to_its_origin() -> None:
           reason     TAINTED: it reads what a numerically unsafe op computed
           rule       AddV2 is INFER: safe unless what flows in is unsafe; source: grappler infer
           chain      float32   TAINTED  AddV2 `a`
-                     float32   DENY     reads Exp `e`: its result grows so fast that it overflows or magnifies rounding
+                     float32   DENY     reads Exp `e`: it overflows half beyond 11.09, and magnifies rounding
           to change  --force_low '^a$'   makes this node low; mind where the taint comes from
                      --allow_ops AddV2   makes every AddV2 low; mind where the taint comes from
         """,  # noqa: E501 # a picture
