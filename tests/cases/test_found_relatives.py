@@ -95,15 +95,16 @@ def test_a_running_sum_as_a_product_with_a_triangle_gives_exact_positions() -> N
     count = 4097
     check_answer(
         f"""
-    x: f32[1,{count}] = Placeholder
+    mask: i32[1,{count}] = Placeholder
     ones: f32[{count},1] = Const(1)
+    x = Cast(mask, DstT=f32)                     # f32
     sum = MatMul(x, ones)                        # f32 POSITION
     place = Cast(sum, DstT=i32)
     fetch = Identity(place)
     """,
         count,
         exact=True,
-        x=np.ones((1, count)),
+        mask=np.ones((1, count), np.int32),
     )
 
 

@@ -275,9 +275,14 @@ def test_the_model_in_a_report_is_no_part_of_its_value() -> None:
         (TAINTED, "e", {}, ["--force_low '^e$'", "--allow_ops Exp"]),
         (TAINTED, "m", {}, ["--keep_float32 '^m$'"]),
         (TAINTED, "t", {}, ["--keep_float32 '^t$'"]),
-        (MISFIT, "s", {}, ["--dtype bfloat16"]),
-        (MISFIT, "a", {}, ["--dtype bfloat16", "--force_low '^a$'", "--allow_ops AddV2"]),
-        (MISFIT, "big", {}, ["--dtype bfloat16"]),
+        (MISFIT, "s", {}, ["--saturate", "--dtype bfloat16"]),
+        (
+            MISFIT,
+            "a",
+            {},
+            ["--saturate", "--dtype bfloat16", "--force_low '^a$'", "--allow_ops AddV2"],
+        ),
+        (MISFIT, "big", {}, ["--saturate", "--dtype bfloat16"]),
         (POSITION, "r", {}, ["--force_low '^r$'", "--allow_ops Relu"]),
         (IDLE, "a", {}, ["--force_low '^a$'", "--allow_ops AddV2"]),
         (MEAN, "mean", {}, ["--device gpu", "--force_low '^mean$'", "--allow_ops Mean"]),
@@ -329,6 +334,8 @@ def _with(options: dict[str, object], flag: str) -> dict[str, object]:
         given = options[name]
         assert isinstance(given, tuple)
         return {**options, name: tuple(value for value in given if value != words[2])}
+    if len(words) == 1:
+        return {**options, words[0][2:]: True}
     name, value = words[0][2:], words[1]
     return {**options, name: value if name in ("dtype", "device") else (value,)}
 

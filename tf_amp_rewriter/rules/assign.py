@@ -171,6 +171,8 @@ class _Assigner:
         if wish is not None and not wish.lowers:
             told = books.source_of(wish)
             return Rule(Category.KEEP, Role.NODE, Kind.USER, wish.reason, source=told)
+        if source == target:
+            return Rule(Category.CLEAR, Role.NODE, Kind.CLEAR, eligible=True)
         if place.attr == "SrcT":
             if target == self.low.proto and not attr_of(node.proto, "Truncate").b:
                 return Rule(Category.CLEAR, Role.CAST_DOWN, Kind.CLEAR, eligible=True)
@@ -185,7 +187,7 @@ class _Assigner:
         is_integer = source not in _FLOATS and source != dtypes.DT_BOOL
         return Rule(
             Category.CLEAR,
-            Role.CAST_UP,
+            Role.CAST_BACK if source == self.low.proto else Role.CAST_UP,
             Kind.CLEAR,
             eligible=True,
             taints=self.low == dtypes.HALF

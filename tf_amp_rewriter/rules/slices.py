@@ -36,11 +36,16 @@ Ops = Sequence[frozenset[str]]  # op types, by class
 def keep_positions(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
     """Keeps float32 all that computes a size, an index or an integer, back to the contractions.
 
-    A contraction that reads no other one computes no learned feature, but a position itself (a
-    running sum as a product with a triangle): it stays float32, too.
+    A contraction of what is no feature, but was counted (a running sum of a mask as a product with
+    a triangle) computes a position itself: it stays float32, too.
     """
     roots = [number for number, rule in enumerate(rules) if rule.positions]
-    behind = _behind_contractions(flow, rules) if roots else frozenset()
+    features = [
+        number
+        for number, rule in enumerate(rules)
+        if rule.role is Role.TABLE or (number in flow.pinned and rule.role not in WEIGHTS)
+    ]
+    behind = _behind_contractions(flow, rules, features) if roots else frozenset()
     return _keep_to_contractions(flow, roots, rules, Kind.POSITION, behind)
 
 
@@ -63,7 +68,7 @@ def keep_angles(flow: Flow, ops: Ops, rules: Sequence[Rule]) -> list[Rule]:
 
 
 def keep_overflowing(flow: Flow, ops: Ops, rules: Sequence[Rule], low: LowPrecision) -> list[Rule]:
-    """Keeps float32 the contractions of squares and exponentials, which overflow half.
+    """Keeps float32 the contractions of squares, which overflow half.
 
     A square is computed in float32, but the contraction that reads it would round it to half: of
     more than 255 it is infinite there. What is computed from weights alone does not count.
@@ -81,7 +86,7 @@ def keep_overflowing(flow: Flow, ops: Ops, rules: Sequence[Rule], low: LowPrecis
 
 
 def _overflows(flow: Flow, ops: Ops, rules: Sequence[Rule], number: int) -> bool:
-    if rules[number].category is not Category.DENY or not ops[number] <= OVERFLOWING:
+    if rules[number].kind is not Kind.DENY or not ops[number] <= OVERFLOWING:
         return False
     node = flow.program.node_of(flow.members[number][0])
     if node.op != "Pow":
@@ -94,9 +99,12 @@ def _overflows(flow: Flow, ops: Ops, rules: Sequence[Rule], number: int) -> bool
     return not np.all((values >= 0) & (values <= 1))
 
 
-def _behind_contractions(flow: Flow, rules: Sequence[Rule]) -> frozenset[int]:
-    """Returns what is computed from the result of a contraction."""
+def _behind_contractions(
+    flow: Flow, rules: Sequence[Rule], others: Sequence[int] = ()
+) -> frozenset[int]:
+    """Returns what is computed from the result of a contraction, or of `others`."""
     roots = [number for number, rule in enumerate(rules) if rule.category is Category.ALLOW]
+    roots.extend(others)
     readers = {reader for root in roots for reader in flow.readers[root]}
     return frozenset(reach.closure(readers, lambda number: flow.readers[number]))
 
