@@ -3,8 +3,9 @@
     y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale + offset
 
 The moments and the inverse are computed in float32: squares overflow half above 255, and a mean of
-many terms stalls. The result lies between -sqrt(n) and sqrt(n) for n values, whatever x is, so it
-is no more dangerous than any other low value: it taints nothing. Two spellings are known:
+many terms stalls. The result lies between -sqrt(n) and sqrt(n) for n values, so it is no more
+dangerous than any other low value: it taints nothing. (As any sum in half, `x - mean` may be beyond
+the range if x is beyond half of it.) Two spellings are known:
 
     direct:    y = (x - mean) * inverse * scale + offset
     spread:    y = x * (inverse * scale) + (offset - mean * (inverse * scale))
@@ -108,7 +109,7 @@ class Norm:
     is_sum: bool
 
     def fits(self, low: LowPrecision) -> bool:
-        """Returns whether mean and inverse fit the low precision, whatever x is in it."""
+        """Returns whether mean and inverse fit the low precision, whatever x is."""
         if low != HALF:
             return True
         least = MIN_DIVISOR**2 if self.divides else MIN_EPSILON

@@ -83,6 +83,19 @@ class View:
             return None
         return float(np.float32(constants.values(tensor)[0]))
 
+    def has_root(self, place: tuple[int, int]) -> bool:
+        """Returns whether an input is computed from weights with a root, as in a batch norm."""
+        stack = [self.scope.nodes[place[0]].inputs[place[1]][0]]
+        for _ in range(_MAX_STEPS):
+            if not stack:
+                return False
+            found = self.scope.nodes[stack.pop()]
+            if found.op in ("Rsqrt", "Sqrt"):
+                return True
+            if found.op not in _WEIGHTS:
+                stack.extend(producer for producer, _ in found.inputs)
+        return False
+
     def is_of_weights(self, node: int) -> bool:
         """Returns whether a node computes from constants and variables alone, in a few steps."""
         stack = [node]
