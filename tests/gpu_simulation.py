@@ -17,13 +17,19 @@ from tensorflow.core.framework import graph_pb2, node_def_pb2, op_def_pb2, types
 from tensorflow.python.framework import op_def_registry
 
 from tf_amp_rewriter import dtypes
-from tf_amp_rewriter.ops import kernels
+from tf_amp_rewriter.ops import accumulation, kernels
 from tools import flat_graphs
 
 _LOW: Final = {low.proto: low for low in dtypes.LOW_PRECISIONS.values()}
-# GPU kernels that sum in the type of their input, of which the CPU's sum in float32 or in another
-# order (sources of TensorFlow 2.21). `Mean` of half is not one of them: it is in `flat_graphs`.
-LOW_SUMS_ON_GPU: Final = frozenset({"EuclideanNorm", "Mean", "Sum"})
+# GPU kernels that sum in the type of their input, of which the CPU's sum in float32 in one of the
+# low precisions, and in another order in the other.
+LOW_SUMS_ON_GPU: Final = frozenset(
+    row.op
+    for row in accumulation.ROWS
+    for low in dtypes.LOW_PRECISIONS.values()
+    if accumulation.compute(row.op, low, "gpu") == accumulation.LOW
+    and accumulation.compute(row.op, low, "cpu") == accumulation.FLOAT32
+)
 
 
 def as_on_gpu(graph: graph_pb2.GraphDef) -> graph_pb2.GraphDef:

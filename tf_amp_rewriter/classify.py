@@ -16,7 +16,7 @@ from tf_amp_rewriter.ops.exactness import SOFTMAX
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.reasons import NO_CAUSE, Decision, Decisions, Kind
 from tf_amp_rewriter.rules import free as free_values
-from tf_amp_rewriter.rules.rule import WEIGHTS, Role, Rule
+from tf_amp_rewriter.rules.rule import CASTS_UP, WEIGHTS, Role, Rule
 
 _FOLLOWERS = (Role.CAST_DOWN, Role.SHAPE)
 
@@ -118,11 +118,14 @@ class _Pass:
             return True
         if rule.category is not Category.CLEAR:
             return False
-        return not rule.discrete and rule.role in (Role.NODE, Role.CAST_UP, Role.TABLE)
+        return not rule.discrete and rule.role in (Role.NODE, Role.TABLE, *CASTS_UP)
 
     def all_consumers_want(self, number: int) -> bool:
         readers = self.value_readers(number)
-        # a user's Cast to low is one that vanishes, but no reason of its own
+        # a user's Cast to low is one that vanishes, but no reason of its own, unless all there is
+        # between is another one from low
+        if self.rules[number].role is Role.CAST_BACK and readers:
+            return all(self.wants[r] or self.rules[r].role is Role.CAST_DOWN for r in readers)
         wanting = [r for r in readers if self.wants[r]]
         others = (r for r in readers if not self.wants[r])
         return bool(wanting) and all(self.rules[r].role is Role.CAST_DOWN for r in others)
@@ -203,7 +206,7 @@ class _Pass:
         crossing = self.flow.invariants | self.flow.carried
         for number in reversed(order):
             free, rule = self.free[number], self.rules[number]
-            is_cast = rule.role is Role.CAST_UP and not rule.taints
+            is_cast = rule.role in CASTS_UP and not rule.taints
             if not (number in crossing or is_cast) or not rule.eligible:
                 continue
             if free is not None and free.flexible:
@@ -380,5 +383,5 @@ class _Pass:
         return rule.category is Category.ALLOW or rule.role in (
             Role.TABLE,
             Role.CAST_DOWN,
-            Role.CAST_UP,
+            *CASTS_UP,
         )

@@ -158,7 +158,8 @@ def test_xt_21_a_named_output_keeps_its_name_behind_a_pair_of_casts() -> None:
 
 @pytest.mark.parametrize("first", TYPES)
 def test_xt_23_all_triples_end_in_the_last_type(first: str) -> None:
-    # without a contraction nothing is gained: the graph comes out as it is
+    # Without a contraction nothing is gained: the graph comes out as it is, but for a pair of Casts
+    # that loses nothing.
     for second, third in itertools.product(TYPES, repeat=2):
         text = f"""
         x: {first}[2,2] = Placeholder
@@ -169,7 +170,10 @@ def test_xt_23_all_triples_end_in_the_last_type(first: str) -> None:
         graph = graph_text.parse(text)
         report = tf_amp_rewriter.rewrite_graph_def(graph, tf_amp_rewriter.Options(outputs=("out",)))
 
-        assert report.graph_def == graph, (second, third)
+        if (first, second, third) == ("f16", "f32", "f16"):
+            assert "Cast" not in {node.op for node in report.graph_def.node}
+        else:
+            assert report.graph_def == graph, (second, third)
 
 
 def seconds(casts: int) -> float:

@@ -84,14 +84,14 @@ def test_xt_03_a_clip_to_limits_beyond_half(around: bool) -> None:
     )
 
 
-def test_xt_04_the_float32_minimum_as_a_constant_stays_what_it_is() -> None:
-    # Ours on purpose: coremltools stores it as the lowest half. We do so only if asked.
+def test_xt_04_the_float32_minimum_as_a_lower_bound_is_the_lowest_finite_value() -> None:
+    # It bounds no value of the low precision either way; any other use needs `--saturate`.
     text = f"""
     x: f32[1,4] = Placeholder
     eye: f32[4,4] = Const({EYE})
     c: f32[4] = Const(-3.4028235e38)
     m = MatMul(x, eye)       # low ALLOW
-    a = Maximum(m, c)        # f32 RANGE
+    a = Maximum(m, c)        # low CLEAR
     fetch = Identity(a)      # f32 PINNED
     """
     check_answer(text, [[1.0, -2.0, 300.0, 0.0]], x=[[1.0, -2.0, 300.0, 0.0]])

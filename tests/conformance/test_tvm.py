@@ -243,12 +243,9 @@ CLIP = """
 """
 
 
-def test_tr_16_and_17_limits_beyond_half_stay_in_float32() -> None:
-    check_precision(CLIP.replace("# CLIP", "# f32 RANGE"), dtypes=HALF, casts=4)
-
-
-def test_tr_16_and_17_limits_within_bfloat16_go_low() -> None:
-    check_precision(CLIP.replace("# CLIP", "# low CLEAR"), dtypes=BFLOAT16, casts=2)
+def test_tr_16_and_17_limits_that_no_value_reaches_go_low() -> None:
+    # Ours on purpose: TVM keeps the clip float32 in half, but +-128000 bounds no value of half.
+    check_precision(CLIP.replace("# CLIP", "# low CLEAR"), casts=2)
 
 
 def test_tx_02_convolution_and_relu() -> None:

@@ -285,3 +285,39 @@ def test_a_step_of_a_norm_that_is_fetched_stays() -> None:
 def test_what_only_looks_like_a_norm_is_tainted_by_its_root(change: tuple[str, str]) -> None:
     text = SPREAD.replace(*change).replace("# low INFER", "# f32 TAINTED")
     check_precision(text, feeds={"x": ROWS[3:]})
+
+
+@pytest.mark.parametrize(
+    "line", ["seen = Identity(f)", "seen = Identity(p)\nagain = Identity(seen)"]
+)
+def test_an_inner_step_that_is_handed_on_elsewhere_stays(line: str) -> None:
+    text = SPREAD.replace("# low INFER", "# f32 KEEP").replace("y = AddV2", line + "\ny = AddV2")
+    check_precision(text, feeds={"x": ROWS[3:]}, outputs=("fetch", "seen"))
+
+
+def test_an_inner_step_that_only_the_norm_reads_through_an_identity_goes() -> None:
+    text = SPREAD.replace("p = Mul(m, f)", "same = Identity(f)\np = Mul(m, same)")
+    check_precision(text, feeds={"x": ROWS})
+
+
+def test_an_inner_step_that_others_wait_for_stays() -> None:
+    text = SPREAD.replace("# low INFER", "# f32 KEEP")
+    text = text.replace("fetch =", "other = Identity(zero, ^q)\nfetch =")
+    check_precision(text, feeds={"x": ROWS[3:]})
+
+
+def test_an_inner_step_beside_which_others_are_placed_stays() -> None:
+    graph = graph_text.parse(SPREAD, "half")
+    end = next(node for node in graph.node if node.name == "m2")
+    end.attr["_class"].list.s.append(b"loc:@q")
+    report = checks.checked_rewrite(graph, "half", {"x": ROWS[3:]})
+
+    assert report.graph_def is not None
+    assert "q" in {node.name for node in report.graph_def.node}
+
+
+def test_what_an_inner_step_waited_for_is_waited_for() -> None:
+    text = SPREAD.replace("q = Mul(neg, f)", "seen = Identity(zero)\nq = Mul(neg, f, ^seen)")
+    for dtype in checks.BOTH:
+        graph = checks.checked_rewrite(graph_text.parse(text, dtype), dtype, {"x": ROWS}).graph_def
+        assert "^seen" in {node.name: node for node in graph.node}["y"].input

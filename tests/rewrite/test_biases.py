@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests import checks, graph_text
+from tests.case_answers import check_answer
 from tests.checks import check_precision, check_rewrite, check_unchanged
 
 CONV = """
@@ -52,7 +53,8 @@ def test_the_offset_is_computed_in_float32_and_rounded_once() -> None:
         x: f32[2,3] = Placeholder
         w: f32[3,4] = Const(seed=1)
         b: f32[4] = Const(seed=2)
-        f: f32[4] = Const(seed=3)
+        v = Const([0.5, 1.0, 2.0, 4.0])
+        f = Rsqrt(v)
         o: f32[4] = Const(seed=4)
         m = MatMul(x, w)
         a = BiasAdd(m, b)
@@ -64,16 +66,17 @@ def test_the_offset_is_computed_in_float32_and_rounded_once() -> None:
         x: f32[2,3] = Placeholder
         w: low[3,4] = Const(seed=1)
         b: f32[4] = Const(seed=2)
-        f: f32[4] = Const(seed=3)
-        f/low: low[4] = Const(seed=3)
+        v: f32[4] = Const([0.5, 1.0, 2.0, 4.0])
+        f: f32 = Rsqrt(v)
         o: f32[4] = Const(seed=4)
         m: low = MatMul(x/Cast_low, w)
-        p: low = Mul(m, f/low)
+        p: low = Mul(m, f/Cast_low)
         y: low = AddV2(p, y/offset/Cast_low)
         fetch: f32 = Identity(y/Cast_float32)
         y/bias: f32 = Mul(b, f)
         y/offset: f32 = AddV2(y/bias, o)
         x/Cast_low: low = Cast(x, DstT=low)
+        f/Cast_low: low = Cast(f, DstT=low)
         y/offset/Cast_low: low = Cast(y/offset, DstT=low)
         y/Cast_float32: f32 = Cast(y, DstT=f32)
         """,
@@ -93,6 +96,7 @@ def test_a_bias_before_a_batch_norm_vanishes(form: str) -> None:
     "change",
     [
         ("Mul(a, f)", "Mul(a, conv)"),  # the factor is no weight
+        ("Mul(a, f)", "Mul(a, gamma)"),  # it is no batch norm
         ("relu = Relu(y)", "also = Relu(a)\nz = AddV2(y, also)\nrelu = Relu(z)"),  # one more reader
         ("relu = Relu(y)", "also = Relu(p)\nz = AddV2(y, also)\nrelu = Relu(z)"),
         ("fetch =", "waits = Identity(w, ^a)\nfetch ="),
@@ -138,3 +142,59 @@ def test_a_bias_of_channels_first_stays() -> None:
     conv =""",
     )
     check_precision(text, not_run="the CPU has no BiasAdd of channels first")
+
+
+def test_of_batch_norms_in_a_row_each_keeps_its_offset() -> None:
+    text = """
+    x: f32[1,2] = Placeholder
+    eye: f32[2,2] = Const([[1, 0], [0, 1]])
+    four = Const(4.0)
+    half = Rsqrt(four)
+    b = Const([10.0, 20.0])
+    o = Const([0.25, 0.5])
+    c = Const([1.0, 1.0])
+    m = MatMul(x, eye)
+    a = AddV2(m, b)
+    p = Mul(a, half)
+    y = AddV2(p, o)
+    q = Mul(y, half)
+    z = AddV2(q, c)
+    m2 = MatMul(z, eye)
+    fetch = Identity(m2)
+    """
+    # ((1 + 10) / 2 + 0.25) / 2 + 1, ((2 + 20) / 2 + 0.5) / 2 + 1
+    check_answer(text, [[3.875, 6.75]], x=[[1.0, 2.0]])
+
+
+def test_integer_arithmetic_of_the_same_form_is_none_of_it() -> None:
+    text = (CONV + FOLDED["BiasAdd"] + END).replace(
+        "    relu =",
+        """
+    i: i32[] = Placeholder
+    one = Const(1)
+    two = Const(2)
+    j = AddV2(i, one)
+    k = Mul(j, two)
+    l = AddV2(k, one)
+    count = Identity(l)
+    relu =""",
+    )
+    check_precision(text)
+
+
+def test_what_the_bias_waited_for_is_waited_for() -> None:
+    text = (CONV + FOLDED["BiasAdd"] + END).replace("BiasAdd(conv, b)", "BiasAdd(conv, b, ^seen)")
+    text = text.replace("    conv =", "    seen = Identity(eps)\n    conv =")
+    for dtype in checks.BOTH:
+        graph = checks.checked_rewrite(graph_text.parse(text, dtype), dtype).graph_def
+        assert "^seen" in {node.name: node for node in graph.node}["p"].input
+
+
+def test_a_bias_beside_which_others_are_placed_stays() -> None:
+    graph = graph_text.parse(CONV + FOLDED["BiasAdd"] + END, "half")
+    end = next(node for node in graph.node if node.name == "relu")
+    end.attr["_class"].list.s.append(b"loc:@a")
+    report = checks.checked_rewrite(graph, "half")
+
+    assert report.graph_def is not None
+    assert "a" in {node.name for node in report.graph_def.node}

@@ -17,6 +17,7 @@ from tf_amp_rewriter.ops import handles
 # How a function names the other of a pair that TensorFlow made to train with.
 TRAINING_PAIR: Final = ("forward_function_name", "backward_function_name")
 IMPLEMENTS: Final = "api_implements"  # what a function is an implementation of
+_COLOCATION: Final = "_class"
 
 
 def faces(program: ir.Program) -> Mapping[int, str]:
@@ -139,15 +140,18 @@ def _pinned_in_main_graph(source: ir.GraphSource, scope: ir.Scope) -> Iterator[t
 
 
 def needed_otherwise(program: ir.Program, scope: ir.Scope) -> frozenset[str]:
-    """Returns the nodes of a scope that someone needs besides those that read their values."""
+    """Returns the nodes of a scope that someone needs besides those that read their values.
+
+    That is who waits for them, who is placed where they are, and who fetches or runs them.
+    """
     source = program.graphs[scope.graph]
-    waited = {
-        ref[1:]
-        for proto in scope.protos_in(source.graph_def)
-        for ref in proto.input
-        if ref[:1] == "^"
-    }
+    protos = scope.protos_in(source.graph_def)
+    needed = {ref[1:] for proto in protos for ref in proto.input if ref[:1] == "^"}
+    for proto in protos:
+        if _COLOCATION in proto.attr:
+            places = proto.attr[_COLOCATION].list.s
+            needed.update(place.removeprefix(b"loc:@").decode() for place in places)
     if scope.function >= 0:
-        return frozenset(waited | set(scope.function_in(source.graph_def).control_ret.values()))
+        return frozenset(needed | set(scope.function_in(source.graph_def).control_ret.values()))
     seen = {tensor.partition(":")[0] for tensor in (*source.fetches, *source.feeds)}
-    return frozenset(waited | seen | set(source.roots))
+    return frozenset(needed | seen | set(source.roots))

@@ -4,16 +4,47 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from tf_amp_rewriter.ir import program as ir
-from tf_amp_rewriter.ops import handles
+from tf_amp_rewriter.ops import exactness, handles
+
+_IDENTITIES: Final = frozenset({handles.IDENTITY})
 
 
-def origin(scope: ir.Scope, producer: int, port: int) -> tuple[int, int]:
-    """Returns the output that an input gets through Identity ops."""
-    while scope.nodes[producer].op == handles.IDENTITY:
+def origin(
+    scope: ir.Scope, producer: int, port: int, through: frozenset[str] = _IDENTITIES
+) -> tuple[int, int]:
+    """Returns the output that an input gets through Identity ops, or those of `through`."""
+    while scope.nodes[producer].op in through:
         producer, port = scope.nodes[producer].inputs[0]
     return producer, port
+
+
+def are_same(
+    scope: ir.Scope, left: tuple[int, int], right: tuple[int, int], steps: int = 4
+) -> bool:
+    """Returns whether two outputs have the same value: one output, or the same computation twice.
+
+    A computation that is repeated in more than `steps` ops is not seen as the same.
+    """
+    left, right = (origin(scope, *place, exactness.HAND_ON) for place in (left, right))
+    if left == right:
+        return True
+    first, second = scope.nodes[left[0]], scope.nodes[right[0]]
+    if steps == 0 or first.op != second.op or left[1] != right[1]:
+        return False
+    if first.op not in exactness.REPEATABLE or first.proto is None or second.proto is None:
+        return False
+    return (
+        len(first.inputs) == len(second.inputs)
+        and {k: v for k, v in first.proto.attr.items() if k[0] != "_"}
+        == {k: v for k, v in second.proto.attr.items() if k[0] != "_"}
+        and all(
+            are_same(scope, *pair, steps - 1)
+            for pair in zip(first.inputs, second.inputs, strict=True)
+        )
+    )
 
 
 def consumers_of(scope: ir.Scope) -> dict[tuple[int, int], list[tuple[int, int]]]:

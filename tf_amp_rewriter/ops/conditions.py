@@ -86,7 +86,13 @@ def depthwise_window(facts: NodeFacts) -> str:
 
 
 def einsum_depth(facts: NodeFacts) -> str:
-    """Einsum sums in the low precision: few known terms, or it is written out as a product."""
+    """Einsum sums in the low precision: few known terms, or it is written out as a product.
+
+    One of a single operand is a plain sum, whose result may be beyond the range on any device.
+    """
+    inputs, _, output = _equation(facts).replace(" ", "").partition("->")
+    if "," not in inputs and set(inputs) - set(output):
+        return "it is a sum of one operand"
     return "" if needs_expansion(facts) else _einsum_loss(facts)
 
 

@@ -53,3 +53,35 @@ COUNTS: Final = frozenset(
 )
 # An op that reads one tensor twice and then is another one.
 OF_ONE_TENSOR: Final[Mapping[str, str]] = {"Einsum": "L2Loss", "Mul": "Square"}
+# Give on what they read as it is.
+HAND_ON: Final = frozenset({"Identity", "PreventGradient", "Snapshot", "StopGradient"})
+# Written twice on the same values, they are the same value.
+REPEATABLE: Final = frozenset(
+    {
+        "Abs",
+        "Add",
+        "AddV2",
+        "BiasAdd",
+        "Cast",
+        "Const",
+        "Div",
+        "Exp",
+        "ExpandDims",
+        "Mean",
+        "Mul",
+        "Neg",
+        "ReadVariableOp",
+        "RealDiv",
+        "Relu",
+        "Reshape",
+        "Sigmoid",
+        "Sqrt",
+        "Squeeze",
+        "Sub",
+        "Tanh",
+    }
+)
+ANGLES: Final = frozenset({"Cos", "Sin", "Tan"})
+# Their results are beyond the range of half for arguments above 255; a Mul or an Einsum, where it
+# is of one tensor.
+OVERFLOWING: Final = frozenset({"Einsum", "Mul", "Pow", "Square", "SquaredDifference"})

@@ -7,9 +7,12 @@ import enum
 from collections.abc import Mapping
 from typing import Final
 
-# Type attributes whose kernels exist only where all of them are alike.
-# Source: tensorflow/core/kernels/matmul_op_impl.h, TensorFlow 2.21.
-TIED_ATTRS: Final[Mapping[str, tuple[str, ...]]] = {"BatchMatMulV3": ("Ta", "Tb", "Tout")}
+# Type attributes that stay alike where they are: those whose kernels exist for no others (source:
+# tensorflow/core/kernels/matmul_op_impl.h, TensorFlow 2.21), and those of a Cast to the same type.
+TIED_ATTRS: Final[Mapping[str, tuple[str, ...]]] = {
+    "BatchMatMulV3": ("Ta", "Tb", "Tout"),
+    "Cast": ("SrcT", "DstT"),
+}
 
 
 class Output(enum.Enum):

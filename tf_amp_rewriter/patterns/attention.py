@@ -28,9 +28,9 @@ from tf_amp_rewriter.ir import constants, outsiders
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.ops.attrs import attr_of
-from tf_amp_rewriter.ops.exactness import SOFTMAX
+from tf_amp_rewriter.ops.exactness import HAND_ON, SOFTMAX
 from tf_amp_rewriter.ops.rows import Category, OpRow
-from tf_amp_rewriter.patterns.view import HAND_ON, RESHAPE, View
+from tf_amp_rewriter.patterns.view import RESHAPE, View
 
 ADDS: Final = frozenset({"Add", "AddV2"})
 SELECTS: Final = frozenset({"Select", "SelectV2"})

@@ -17,8 +17,9 @@ from typing import Final
 
 from tf_amp_rewriter import dtypes
 from tf_amp_rewriter.ops import handles
+from tf_amp_rewriter.ops.exactness import HAND_ON
 from tf_amp_rewriter.ops.rows import Category, OpRow, Output
-from tf_amp_rewriter.patterns.view import HAND_ON, RESHAPE, Place, View
+from tf_amp_rewriter.patterns.view import RESHAPE, Place, View
 
 _ADDS: Final = frozenset({"Add", "AddV2"})
 _DIVIDES: Final = frozenset({"Div", "DivNoNan", "RealDiv"})

@@ -12,8 +12,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from tf_amp_rewriter.ops.exactness import HAND_ON
 from tf_amp_rewriter.ops.rows import Category, OpRow
-from tf_amp_rewriter.patterns.view import HAND_ON, Place, View
+from tf_amp_rewriter.patterns.view import Place, View
 
 _FACTOR: Final = math.sqrt(2 / math.pi)
 _COEFFICIENTS: Final = {1: _FACTOR, 3: 0.044715 * _FACTOR}

@@ -3,8 +3,9 @@
     y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale + offset
 
 The moments and the inverse are computed in float32: squares overflow half above 255, and a mean of
-many terms stalls. The result lies between -sqrt(n) and sqrt(n) for n values, whatever x is, so it
-is no more dangerous than any other low value: it taints nothing. Two spellings are known:
+many terms stalls. The result lies between -sqrt(n) and sqrt(n) for n values, so it is no more
+dangerous than any other low value: it taints nothing. (As any sum in half, `x - mean` may be beyond
+the range if x is beyond half of it.) Two spellings are known:
 
     direct:    y = (x - mean) * inverse * scale + offset
     spread:    y = x * (inverse * scale) + (offset - mean * (inverse * scale))
@@ -21,8 +22,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from tf_amp_rewriter.dtypes import HALF, LowPrecision
+from tf_amp_rewriter.ir import reach
+from tf_amp_rewriter.ops.exactness import HAND_ON
 from tf_amp_rewriter.ops.rows import Category, OpRow, Output
-from tf_amp_rewriter.patterns.view import HAND_ON, RESHAPE, Place, View
+from tf_amp_rewriter.patterns.view import RESHAPE, Place, View
 
 ADDS: Final = frozenset({"Add", "AddV2"})
 DIVIDES: Final = frozenset({"Div", "RealDiv"})
@@ -106,7 +109,7 @@ class Norm:
     is_sum: bool
 
     def fits(self, low: LowPrecision) -> bool:
-        """Returns whether mean and inverse fit the low precision, whatever x is in it."""
+        """Returns whether mean and inverse fit the low precision, whatever x is."""
         if low != HALF:
             return True
         least = MIN_DIVISOR**2 if self.divides else MIN_EPSILON
@@ -212,7 +215,10 @@ def _of_reduction(view: View, reduction: int, epsilon: float, is_sum: bool) -> M
     if centred is None:
         return Moments(base, None, nodes, epsilon, is_sum)
     x, mean = centred
-    return Moments(x, mean, (*nodes, base[0]), epsilon, is_sum)
+    factors = {
+        view.operand(square, side)[0] for side in range(2 if view.op(square) == "Mul" else 1)
+    }
+    return Moments(x, mean, (*nodes, *sorted(factors)), epsilon, is_sum)
 
 
 def _of_difference(view: View, difference: int, epsilon: float) -> Moments | None:
@@ -236,8 +242,9 @@ def _squared(view: View, node: int, through: frozenset[str] = HAND_ON) -> Place 
     if op == "Pow" and view.constant(node, 1) == 2:
         return view.operand(node, 0, through)
     if op == "Mul":
-        left, right = (view.operand(node, side, through) for side in range(2))
-        return left if left == right else None
+        inputs = view.scope.nodes[node].inputs
+        is_square = reach.are_same(view.scope, inputs[0], inputs[1])
+        return view.operand(node, 0, through) if is_square else None
     return None
 
 

@@ -13,11 +13,11 @@ from tf_amp_rewriter.ir import constants, reach
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.ops.attrs import attr_of
+from tf_amp_rewriter.ops.exactness import HAND_ON
 
 Place = tuple[int, int]  # (node, port)
 
-# Give on what they read as it is, or in another shape.
-HAND_ON: Final = frozenset({"Identity", "PreventGradient", "Snapshot", "StopGradient"})
+# Give on what they read in another shape.
 RESHAPE: Final = frozenset({"ExpandDims", "Reshape", "Squeeze"})
 _WEIGHTS: Final = frozenset({handles.CONSTANT, "ReadVariableOp"})
 _MAX_STEPS: Final = 32  # more than a batch norm takes to compute from its weights
@@ -82,6 +82,19 @@ class View:
         if tensor.dtype != DT_FLOAT or constants.num_values(tensor) != 1:
             return None
         return float(np.float32(constants.values(tensor)[0]))
+
+    def has_root(self, place: tuple[int, int]) -> bool:
+        """Returns whether an input is computed from weights with a root, as in a batch norm."""
+        stack = [self.scope.nodes[place[0]].inputs[place[1]][0]]
+        for _ in range(_MAX_STEPS):
+            if not stack:
+                return False
+            found = self.scope.nodes[stack.pop()]
+            if found.op in ("Rsqrt", "Sqrt"):
+                return True
+            if found.op not in _WEIGHTS:
+                stack.extend(producer for producer, _ in found.inputs)
+        return False
 
     def is_of_weights(self, node: int) -> bool:
         """Returns whether a node computes from constants and variables alone, in a few steps."""

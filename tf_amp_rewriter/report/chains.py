@@ -16,11 +16,11 @@ from typing import Final
 from tf_amp_rewriter.ops.rows import Category
 from tf_amp_rewriter.reasons import NO_CAUSE, Kind
 from tf_amp_rewriter.report.trace import Trace
-from tf_amp_rewriter.rules.rule import WEIGHTS, Role
+from tf_amp_rewriter.rules.rule import CASTS_UP, WEIGHTS, Role
 
 MAX_STEPS: Final = 10  # of a longer way the steps before its end are left out
 READS, READ_BY = "reads", "is read by"
-_SEEDS = (Role.TABLE, Role.CAST_UP, Role.CAST_DOWN)
+_SEEDS = (Role.TABLE, Role.CAST_DOWN, *CASTS_UP)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,8 @@ After:
 
 The offset is computed in float32 and rounded once, so a low `y` has one rounding less, and the
 device one pass over the data. What `x` loses in the low precision it has lost before the bias.
+Where `f` is one over the deviation of `a`, `x * f` is beyond the range of half only if the values
+of `a` differ by less than the digits of `x` in half.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from tf_amp_rewriter.reasons import Decisions
 from tf_amp_rewriter.rewrite import names
 
 _ADDS: Final = frozenset({"Add", "AddV2"})
+_SHAPES: Final = "_output_shapes"
 _OUTPUT: Final = "z"  # the output argument of AddV2, Mul and Sub
 
 
@@ -59,6 +62,11 @@ class Biased:
     offset: tuple[int, int]
     summed: int
 
+    @property
+    def nodes(self) -> frozenset[int]:
+        """The nodes that are edited or removed."""
+        return frozenset({self.addition, self.product, self.end})
+
 
 def foldable(flow: Flow, decisions: Decisions) -> list[Biased]:
     """Returns the low biases in front of low batch norms. Linear in the number of nodes."""
@@ -69,20 +77,26 @@ def foldable(flow: Flow, decisions: Decisions) -> list[Biased]:
             continue
         seen = view(program, index)
         kept = outsiders.needed_otherwise(program, scope)
+        used: set[int] = set()
         for number, node in enumerate(scope.nodes):
             if node.op == "BiasAdd" or node.op in _ADDS:
                 biased = _biased(seen, number)
+                if biased is None:
+                    continue
+                removed_or_changed = (scope.nodes[place].name for place in (number, biased.product))
                 if (
-                    biased is not None
-                    and node.name not in kept
-                    and scope.nodes[biased.product].name not in kept
-                    and all(
-                        decisions[flow.class_of[scope.nodes[place].out_vars[0]]].low
-                        for place in (number, biased.product, biased.end)
-                    )
+                    used.isdisjoint(biased.nodes)  # the second of a chain stays as it is
+                    and kept.isdisjoint(removed_or_changed)
+                    and all(_is_low(flow, decisions, scope.nodes[n]) for n in biased.nodes)
                 ):
                     found.append(biased)
+                    used |= biased.nodes
     return found
+
+
+def _is_low(flow: Flow, decisions: Decisions, node: ir.Node) -> bool:
+    var = node.out_vars[0]
+    return var != ir.NO_VAR and decisions[flow.class_of[var]].low
 
 
 def _biased(seen: View, addition: int) -> Biased | None:
@@ -104,6 +118,8 @@ def _biased(seen: View, addition: int) -> Biased | None:
     bias = (addition, 1 - side)
     if not all(_is_weight(seen, place) for place in (bias, factor, offset)):
         return None
+    if not seen.has_root(factor):
+        return None  # any other factor may bring x beyond the range where it does not bring x + b
     return Biased(
         seen.index, addition, product, end, (addition, side), bias, factor, offset, summed
     )
@@ -142,3 +158,6 @@ def fold(scope: ir.Scope, protos: ir.Protos, biased: Biased, taken: set[str]) ->
         offset = new("offset", "AddV2", [bias, ref(biased.offset)])
     product.input[biased.summed] = ref(biased.data)
     end.input[biased.offset[1]] = offset
+    names.wait_for_all(product, [protos[biased.addition - scope.num_args]])
+    if _SHAPES in product.attr:  # the bias may have had more dimensions
+        del product.attr[_SHAPES]

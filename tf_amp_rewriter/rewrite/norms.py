@@ -20,6 +20,7 @@ In exact arithmetic both are the same; in float32 the second one rounds less, as
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
@@ -27,9 +28,10 @@ from tf_amp_rewriter.dtypes import DT_FLOAT, LowPrecision
 from tf_amp_rewriter.ir import outsiders
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
+from tf_amp_rewriter.ops.exactness import HAND_ON
 from tf_amp_rewriter.patterns import norms
 from tf_amp_rewriter.patterns.norms import Input, Norm
-from tf_amp_rewriter.patterns.view import view
+from tf_amp_rewriter.patterns.view import View, view
 from tf_amp_rewriter.reasons import Decisions
 from tf_amp_rewriter.rewrite import names
 
@@ -41,20 +43,40 @@ def indirect(flow: Flow, decisions: Decisions, low: LowPrecision) -> list[Norm]:
     program = flow.program
     found = []
     for index, scope in enumerate(program.scopes):
-        kept = outsiders.needed_otherwise(program, scope)
-        for norm in norms.find(view(program, index)):
+        kept: frozenset[str] | None = None
+        seen = view(program, index)
+        for norm in norms.find(seen):
+            removed = _between(seen, norm)
             var = scope.nodes[norm.x[0]].in_vars[norm.x[1]]
             source, port = scope.nodes[norm.x[0]].inputs[norm.x[1]]
             origin = scope.nodes[source].out_vars[port] if var != ir.NO_VAR else ir.NO_VAR
             if (
                 not norm.is_direct
                 and norm.fits(low)
+                and removed is not None
                 and origin != ir.NO_VAR
                 and decisions[flow.class_of[origin]].low
-                and kept.isdisjoint(scope.nodes[node].name for node in norm.inner)
             ):
-                found.append(norm)
+                kept = outsiders.needed_otherwise(program, scope) if kept is None else kept
+                if kept.isdisjoint(scope.nodes[node].name for node in removed):
+                    found.append(dataclasses.replace(norm, inner=removed))
     return found
+
+
+def _between(seen: View, norm: Norm) -> tuple[int, ...] | None:
+    """Returns the nodes to remove: the inner ones and those that hand their values on.
+
+    None if something else reads one of them.
+    """
+    removed = list(norm.inner)
+    for node in removed:  # grows
+        for reader, _ in seen.readers.get((node, 0), ()):
+            if reader in removed or reader == norm.end:
+                continue
+            if seen.op(reader) not in HAND_ON or not seen.readers.get((reader, 0)):
+                return None
+            removed.append(reader)
+    return tuple(removed)
 
 
 def respell(scope: ir.Scope, protos: ir.Protos, norm: Norm, taken: set[str]) -> None:
@@ -67,6 +89,7 @@ def respell(scope: ir.Scope, protos: ir.Protos, norm: Norm, taken: set[str]) -> 
         if position == len(steps) - 1:
             end.op = op
             end.input[: len(refs)] = refs
+            names.wait_for_all(end, [protos[node - scope.num_args] for node in norm.inner])
             return
         node = protos.add(name=names.unique(f"{end.name}/{part}", taken), op=op, input=refs)
         node.device = end.device

@@ -37,7 +37,14 @@ class Spellings:
 
 def find(flow: Flow, decisions: Decisions, low: LowPrecision) -> Spellings:
     """Returns what low precision would gain by. Linear in the number of nodes."""
-    return Spellings(norms.indirect(flow, decisions, low), biases.foldable(flow, decisions))
+    indirect = norms.indirect(flow, decisions, low)
+    taken = {(norm.scope, node) for norm in indirect for node in (*norm.inner, norm.end)}
+    folded = [
+        biased
+        for biased in biases.foldable(flow, decisions)
+        if taken.isdisjoint((biased.scope, node) for node in biased.nodes)
+    ]
+    return Spellings(indirect, folded)
 
 
 def respell(program: ir.Program, found: Spellings) -> list[ir.GraphSource]:

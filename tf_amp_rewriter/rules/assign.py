@@ -43,6 +43,8 @@ def assign(flow: Flow, options: Options, variable_fit: VariableFit) -> list[Rule
     rules = [assigner.rule(number) for number in range(len(flow.members))]
     ops = slices.ops_of(flow)
     rules = slices.keep_positions(flow, rules)
+    rules = slices.keep_angles(flow, ops, rules)
+    rules = slices.keep_overflowing(flow, ops, rules, options.low)
     rules = slices.keep_control(flow, rules)
     rules = loops.keep_sums(flow, ops, rules, options.low)
     rules = loops.keep_fixed_points(flow, ops, rules)
@@ -179,6 +181,8 @@ class _Assigner:
         if wish is not None and not wish.lowers:
             told = books.source_of(wish)
             return Rule(Category.KEEP, Role.NODE, Kind.USER, wish.reason, source=told)
+        if source == target:
+            return Rule(Category.CLEAR, Role.NODE, Kind.CLEAR, eligible=True)
         if place.attr == "SrcT":
             if target == self.low.proto and not attr_of(node.proto, "Truncate").b:
                 return Rule(Category.CLEAR, Role.CAST_DOWN, Kind.CLEAR, eligible=True)
@@ -193,7 +197,7 @@ class _Assigner:
         is_integer = source not in _FLOATS and source != dtypes.DT_BOOL
         return Rule(
             Category.CLEAR,
-            Role.CAST_UP,
+            Role.CAST_BACK if source == self.low.proto else Role.CAST_UP,
             Kind.CLEAR,
             eligible=True,
             taints=self.low == dtypes.HALF

@@ -28,8 +28,8 @@ def effective_op(scope: ir.Scope, node: ir.Node) -> str:
     if node.op not in OF_ONE_TENSOR or len(node.inputs) != 2 or node.proto is None:
         return node.op
     terms = attr_of(node.proto, "equation").s.partition(b"->")[0].split(b",")
-    left, right = (reach.origin(scope, *source) for source in node.inputs)
-    return OF_ONE_TENSOR[node.op] if left == right and terms[0] == terms[-1] else node.op
+    is_square = terms[0] == terms[-1] and reach.are_same(scope, *node.inputs)
+    return OF_ONE_TENSOR[node.op] if is_square else node.op
 
 
 def is_large_table(scope: ir.Scope, node: ir.Node) -> bool:

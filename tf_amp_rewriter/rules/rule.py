@@ -21,6 +21,7 @@ class Role(enum.Enum):
     SHAPE: reads a shape, not values.
     CAST_DOWN: input of a user's Cast to the low precision.
     CAST_UP: output of a user's Cast from something else to float32.
+    CAST_BACK: output of a user's Cast from the low precision to float32, which loses nothing low.
     """
 
     NODE = "NODE"
@@ -31,8 +32,10 @@ class Role(enum.Enum):
     SHAPE = "SHAPE"
     CAST_DOWN = "CAST_DOWN"
     CAST_UP = "CAST_UP"
+    CAST_BACK = "CAST_BACK"
 
 
+CASTS_UP: Final = (Role.CAST_UP, Role.CAST_BACK)
 WEIGHTS: Final = (Role.CONSTANT, Role.CAPTURED, Role.VARIABLE)
 
 

@@ -11,14 +11,16 @@ import numpy as np
 
 from tf_amp_rewriter import dtypes
 from tf_amp_rewriter.dtypes import LowPrecision
-from tf_amp_rewriter.ir import constants
+from tf_amp_rewriter.ir import constants, reach
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ir.flow import Flow
 from tf_amp_rewriter.ops.attrs import attr_of
 from tf_amp_rewriter.ops.exactness import (
+    ANGLES,
     DIVISIONS,
     EXACT_READERS,
     GUARDS,
+    OVERFLOWING,
     PROBABILITIES,
     ROOTS,
     SINGULAR,
@@ -32,9 +34,99 @@ Ops = Sequence[frozenset[str]]  # op types, by class
 
 
 def keep_positions(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
-    """Keeps float32 all that computes a size, an index or an integer, back to the contractions."""
+    """Keeps float32 all that computes a size, an index or an integer, back to the contractions.
+
+    A contraction of what is no feature, but was counted (a running sum of a mask as a product with
+    a triangle) computes a position itself: it stays float32, too.
+    """
     roots = [number for number, rule in enumerate(rules) if rule.positions]
-    return _keep_to_contractions(flow, roots, rules, Kind.POSITION)
+    features = [
+        number
+        for number, rule in enumerate(rules)
+        if rule.role is Role.TABLE or (number in flow.pinned and rule.role not in WEIGHTS)
+    ]
+    behind = _behind_contractions(flow, rules, features) if roots else frozenset()
+    return _keep_to_contractions(flow, roots, rules, Kind.POSITION, behind)
+
+
+def keep_angles(flow: Flow, ops: Ops, rules: Sequence[Rule]) -> list[Rule]:
+    """Keeps float32 what computes an angle of positions, contractions included.
+
+    In half the angles of position 1000 are a quarter of a radian apart. An angle that is a learned
+    feature, behind another contraction, is as exact as that.
+    """
+    roots = [number for number in range(len(rules)) if ops[number] <= ANGLES]
+    result = list(rules)
+    if roots:
+        behind = _behind_contractions(flow, rules)
+        for number in _upstream(
+            flow, roots, lambda source: rules[source].role in WEIGHTS or source in behind
+        ):
+            detail = "an angle is computed of it, which would lose whole turns of its argument"
+            result[number] = kept(result[number], Kind.CONDITION, detail)
+    return result
+
+
+def keep_overflowing(flow: Flow, ops: Ops, rules: Sequence[Rule], low: LowPrecision) -> list[Rule]:
+    """Keeps float32 the contractions of squares, which overflow half.
+
+    A square is computed in float32, but the contraction that reads it would round it to half: of
+    more than 255 it is infinite there. What is computed from weights alone does not count.
+    """
+    result = list(rules)
+    if low != dtypes.HALF:
+        return result
+    for number, rule in enumerate(rules):
+        if rule.category is Category.ALLOW and rule.eligible:
+            for source in _sources_before_clear(flow, rules, number):
+                if _overflows(flow, ops, rules, source) and not _is_of_weights(flow, rules, source):
+                    detail = f"it reads the result of {min(ops[source])}, which may overflow"
+                    result[number] = kept(rule, Kind.CONDITION, detail)
+    return result
+
+
+def _overflows(flow: Flow, ops: Ops, rules: Sequence[Rule], number: int) -> bool:
+    if rules[number].kind is not Kind.DENY or not ops[number] <= OVERFLOWING:
+        return False
+    node = flow.program.node_of(flow.members[number][0])
+    if node.op != "Pow":
+        return True
+    scope = flow.program.scopes[flow.program.type_vars[flow.members[number][0]].scope]
+    exponent = scope.nodes[node.inputs[1][0]]
+    if exponent.op != "Const" or exponent.proto is None:
+        return True
+    values = constants.values(attr_of(exponent.proto, "value").tensor)
+    return not np.all((values >= 0) & (values <= 1))
+
+
+def _behind_contractions(
+    flow: Flow, rules: Sequence[Rule], others: Sequence[int] = ()
+) -> frozenset[int]:
+    """Returns what is computed from the result of a contraction, or of `others`."""
+    roots = [number for number, rule in enumerate(rules) if rule.category is Category.ALLOW]
+    roots.extend(others)
+    readers = {reader for root in roots for reader in flow.readers[root]}
+    return frozenset(reach.closure(readers, lambda number: flow.readers[number]))
+
+
+def _sources_before_clear(flow: Flow, rules: Sequence[Rule], number: int) -> set[int]:
+    """Returns what a class reads, seen through CLEAR ops."""
+
+    def near(reader: int) -> Sequence[int]:
+        is_clear = reader == number or rules[reader].category is Category.CLEAR
+        return flow.sources[reader] if is_clear else ()
+
+    return reach.closure([number], near) - {number}
+
+
+def _is_of_weights(flow: Flow, rules: Sequence[Rule], number: int) -> bool:
+    """Returns whether a class is computed from weights alone."""
+
+    def near(reader: int) -> Sequence[int]:
+        return () if rules[reader].role in WEIGHTS else flow.sources[reader]
+
+    computed = reach.closure([number], near)
+    return all(rules[n].role in WEIGHTS or flow.sources[n] for n in computed)
 
 
 def keep_control(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
@@ -55,14 +147,20 @@ def keep_control(flow: Flow, rules: Sequence[Rule]) -> list[Rule]:
 
 
 def _keep_to_contractions(
-    flow: Flow, roots: Sequence[int], rules: Sequence[Rule], kind: Kind
+    flow: Flow,
+    roots: Sequence[int],
+    rules: Sequence[Rule],
+    kind: Kind,
+    behind: Collection[int] | None = None,
 ) -> list[Rule]:
+    """Keeps float32 what `roots` read, back to the contractions, or to those in `behind`."""
+
+    def stops(source: int) -> bool:
+        is_end = rules[source].category is Category.ALLOW and (behind is None or source in behind)
+        return rules[source].role in WEIGHTS or is_end
+
     result = list(rules)
-    for number in _upstream(
-        flow,
-        roots,
-        lambda source: rules[source].role in WEIGHTS or rules[source].category is Category.ALLOW,
-    ):
+    for number in _upstream(flow, roots, stops):
         result[number] = kept(result[number], kind)
     return result
 
