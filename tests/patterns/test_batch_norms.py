@@ -46,3 +46,10 @@ def test_a_root_of_weights_that_scales_no_data_is_no_batch_norm() -> None:
         .replace("mf = Mul(mean, f)                        # f32 KEEP", "mf = Mul(mean, gamma)")
         .replace("# f32 KEEP", "")
     )
+
+
+def test_a_tiny_epsilon_keeps_the_product_float32_in_half() -> None:
+    # One over its root is beyond half: in a channel that is 0 it would be multiplied by 0.
+    text = BATCH_NORM.replace("Const(1e-3)", "Const(1e-12)").replace("# low INFER", "# f32")
+    text = text.replace("relu = Relu(y)                           # low CLEAR", "relu = Relu(y)")
+    check_precision(text, dtypes=("half",))

@@ -321,3 +321,10 @@ def test_what_an_inner_step_waited_for_is_waited_for() -> None:
     for dtype in checks.BOTH:
         graph = checks.checked_rewrite(graph_text.parse(text, dtype), dtype, {"x": ROWS}).graph_def
         assert "^seen" in {node.name: node for node in graph.node}["y"].input
+
+
+def test_an_inner_step_that_the_user_keeps_stays() -> None:
+    text = SPREAD.replace("# low INFER", "# f32").replace(
+        "p = Mul(m, f)", "p = Mul(m, f)  # f32 USER"
+    )
+    check_precision(text, feeds={"x": ROWS[3:]}, keep_float32=("^p$",))

@@ -36,7 +36,7 @@ def find(program: ir.Program, low: LowPrecision) -> Rows:
         scope = view.view(program, index)
         rows = (
             *attention.rows(scope, program, low),
-            *batch_norms.rows(scope),
+            *batch_norms.rows(scope, low),
             *bounds.rows(scope, low),
             *exponentials.rows(scope),
             *gelu.rows(scope),

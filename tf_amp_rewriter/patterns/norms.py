@@ -22,48 +22,24 @@ from collections.abc import Iterator
 from typing import Final
 
 from tf_amp_rewriter.dtypes import HALF, LowPrecision
-from tf_amp_rewriter.ir import reach
-from tf_amp_rewriter.ops.exactness import HAND_ON
 from tf_amp_rewriter.ops.rows import Category, OpRow, Output
-from tf_amp_rewriter.patterns.view import RESHAPE, Place, View
+from tf_amp_rewriter.patterns.moments import (
+    ADDS,
+    DIVIDES,
+    MIN_EPSILON,
+    SMALL,
+    Moments,
+    centred_of,
+    of_root,
+)
+from tf_amp_rewriter.patterns.view import View
 
-ADDS: Final = frozenset({"Add", "AddV2"})
-DIVIDES: Final = frozenset({"Div", "RealDiv"})
-MEANS: Final = frozenset({"Mean"})
 ROOTS: Final = frozenset({"Rsqrt", "Sqrt"})
-SQUARES: Final = frozenset({"Mul", "Pow", "Square"})
-# What may stand between the mean of the squares and the root.
-_ON_THE_WAY: Final = HAND_ON | RESHAPE
-_SMALL: Final = HAND_ON | RESHAPE
-_MAX_GUARDS: Final = 6
 _SOURCE: Final = "numerics of norms"
-# 1 / sqrt(epsilon) stays below 65504 in half, with room for a factor of 2.
-MIN_EPSILON: Final = 1e-9
 # A divisor below 2^-14 is subnormal in half and loses digits.
 MIN_DIVISOR: Final = 2.0**-14
 
 Input = tuple[int, int]  # (node, position): what this input of the node reads
-
-
-@dataclasses.dataclass(frozen=True)
-class Moments:
-    """How a root was computed from x.
-
-    Attributes:
-        x: what is normalised.
-        mean: the node of its mean, or what that is seen through; None in an RMS norm.
-        nodes: the squares, what they are of where that is x - mean, and their mean.
-        roots: the root, and the divisor made of it.
-        epsilon: what is added to the mean of the squares at least, or is the least that it can be.
-        is_sum: whether it is the sum of the squares, and not their mean.
-    """
-
-    x: Place
-    mean: Place | None
-    nodes: tuple[int, ...]
-    epsilon: float
-    is_sum: bool
-    roots: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,110 +130,9 @@ def find(view: View) -> Iterator[Norm]:
         return
     for index, node in enumerate(view.scope.nodes):
         if node.op in ROOTS and node.known:
-            moments = _moments(view, index)
+            moments = of_root(view, index)
             if moments is not None:
                 yield from _of_root(view, index, moments)
-
-
-# ---------------------------------------------------------------- the moments
-
-
-def _moments(view: View, root: int) -> Moments | None:
-    """Returns what a root is the root of, if that is a mean or sum of squares."""
-    epsilon, place = 0.0, view.operand(root, 0, _ON_THE_WAY)
-    scaled = False
-    for _ in range(_MAX_GUARDS):
-        node = place[0]
-        op = view.op(node)
-        if op in {"Mean", "Sum"}:
-            return _of_reduction(view, node, epsilon, op == "Sum" and not scaled)
-        if op == "Sub":
-            return _of_difference(view, node, epsilon)
-        sides = (
-            [(side, view.constant(node, 1 - side)) for side in range(2)]
-            if _is_two(view, node)
-            else []
-        )
-        side, value = next(((s, v) for s, v in sides if v is not None), (0, None))
-        if value is None or value < 0:
-            return None
-        if op in ADDS:
-            epsilon += value
-        elif op == "Maximum":
-            epsilon = max(epsilon, value)
-        elif op == "Mul" or (op in DIVIDES and side == 0):
-            scaled, epsilon = True, 0.0
-        else:
-            return None
-        place = view.operand(node, side, _ON_THE_WAY)
-    return None
-
-
-def _is_two(view: View, node: int) -> bool:
-    return len(view.scope.nodes[node].inputs) == 2
-
-
-def _of_reduction(view: View, reduction: int, epsilon: float, is_sum: bool) -> Moments | None:
-    """Returns the moments whose last is this mean (or sum) of squares."""
-    square = view.operand(reduction, 0)[0]
-    nodes = (reduction, square)
-    if view.op(square) == "SquaredDifference":
-        for side in range(2):
-            mean = view.operand(square, side, _SMALL)
-            x = view.operand(square, 1 - side)
-            if _is_mean_of(view, mean, x):
-                return Moments(x, mean, nodes, epsilon, is_sum)
-        return None
-    base = _squared(view, square)
-    if base is None:
-        return None
-    centred = _centred(view, base[0])
-    if centred is None:
-        return Moments(base, None, nodes, epsilon, is_sum)
-    x, mean = centred
-    factors = {
-        view.operand(square, side)[0] for side in range(2 if view.op(square) == "Mul" else 1)
-    }
-    return Moments(x, mean, (*nodes, *sorted(factors)), epsilon, is_sum)
-
-
-def _of_difference(view: View, difference: int, epsilon: float) -> Moments | None:
-    """Returns the moments of mean(x^2) - mean(x)^2."""
-    left, right = (view.operand(difference, side, _SMALL)[0] for side in range(2))
-    if view.op(left) not in MEANS:
-        return None
-    square = view.operand(left, 0)[0]
-    x, mean = _squared(view, square), _squared(view, right, _SMALL)
-    if x is None or mean is None or not _is_mean_of(view, mean, x):
-        return None
-    nodes = (left, square, right)
-    return Moments(x, mean, nodes, epsilon, False)
-
-
-def _squared(view: View, node: int, through: frozenset[str] = HAND_ON) -> Place | None:
-    """Returns what a node is the square of."""
-    op = view.op(node)
-    if op == "Square":
-        return view.operand(node, 0, through)
-    if op == "Pow" and view.constant(node, 1) == 2:
-        return view.operand(node, 0, through)
-    if op == "Mul":
-        inputs = view.scope.nodes[node].inputs
-        is_square = reach.are_same(view.scope, inputs[0], inputs[1])
-        return view.operand(node, 0, through) if is_square else None
-    return None
-
-
-def _centred(view: View, node: int) -> tuple[Place, Place] | None:
-    """Returns x and its mean, if a node is their difference."""
-    if view.op(node) != "Sub":
-        return None
-    x, mean = view.operand(node, 0), view.operand(node, 1, _SMALL)
-    return (x, mean) if _is_mean_of(view, mean, x) else None
-
-
-def _is_mean_of(view: View, mean: Place, x: Place) -> bool:
-    return view.op(mean[0]) in MEANS and view.operand(mean[0], 0) == x
 
 
 # ---------------------------------------------------------------- what the root is for
@@ -304,7 +179,7 @@ def _applied(view: View, user: int, position: int, moments: Moments, divides: bo
             return None
         return _norm(view, moments, divides, user, (user, 1 - position), (user, position))
     node = data[0]
-    if _centred(view, node) != (moments.x, moments.mean):
+    if centred_of(view, node) != (moments.x, moments.mean):
         return None
     is_shared = {reader for reader, _ in view.uses(node)} != {user}
     norm = _norm(view, moments, divides, user, (node, 0), (user, position))
@@ -388,9 +263,9 @@ def _end_of_spread(
         other = view.operand(user, 1 - position)
         if other == moments.x:
             data = (user, 1 - position)
-        elif view.operand(user, 1 - position, _SMALL) == moments.mean:
+        elif view.operand(user, 1 - position, SMALL) == moments.mean:
             shift = (user, 1 - position)
-        elif view.op(other[0]) == "Neg" and view.operand(other[0], 0, _SMALL) == moments.mean:
+        elif view.op(other[0]) == "Neg" and view.operand(other[0], 0, SMALL) == moments.mean:
             shift, negated = (other[0], 0), True
             nodes.append(other[0])
     if data is None or shift is None:
@@ -459,7 +334,7 @@ def _scaled_centred(
         return None
     end, at = uses[0]
     node = view.operand(end, 1 - at)[0]
-    if moments.mean is None or _centred(view, node) != (moments.x, moments.mean):
+    if moments.mean is None or centred_of(view, node) != (moments.x, moments.mean):
         return None
     norm = _norm(view, moments, False, end, (node, 0), (factor, 1 - scale[1]))
     is_shared = {reader for reader, _ in view.uses(node)} != {end}

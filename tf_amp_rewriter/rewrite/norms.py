@@ -32,7 +32,7 @@ from tf_amp_rewriter.ops.exactness import HAND_ON
 from tf_amp_rewriter.patterns import norms
 from tf_amp_rewriter.patterns.norms import Input, Norm
 from tf_amp_rewriter.patterns.view import View, view
-from tf_amp_rewriter.reasons import Decisions
+from tf_amp_rewriter.reasons import Decisions, Kind
 from tf_amp_rewriter.rewrite import names
 
 _OUTPUT: Final = "z"  # the output argument of Add, AddV2, Mul, RealDiv and Sub
@@ -56,11 +56,18 @@ def indirect(flow: Flow, decisions: Decisions, low: LowPrecision) -> list[Norm]:
                 and removed is not None
                 and origin != ir.NO_VAR
                 and decisions[flow.class_of[origin]].low
+                and not _is_of_user(flow, decisions, scope, (*removed, norm.end))
             ):
                 kept = outsiders.needed_otherwise(program, scope) if kept is None else kept
                 if kept.isdisjoint(scope.nodes[node].name for node in removed):
                     found.append(dataclasses.replace(norm, inner=removed))
     return found
+
+
+def _is_of_user(flow: Flow, decisions: Decisions, scope: ir.Scope, nodes: tuple[int, ...]) -> bool:
+    """Returns whether the user has decided about one of these nodes."""
+    found = {var for node in nodes for var in scope.nodes[node].out_vars if var != ir.NO_VAR}
+    return any(decisions[flow.class_of[var]].kind is Kind.USER for var in found)
 
 
 def _between(seen: View, norm: Norm) -> tuple[int, ...] | None:
