@@ -363,3 +363,38 @@ def test_a_padded_maximum() -> None:
     fetch = Identity(top)
     """
     check_answer(text, 4.0, x=LOGITS)
+
+
+@pytest.mark.parametrize("bound", ["-1e30", "-1e9"])
+def test_the_guard_of_a_maximum_of_which_all_is_masked(bound: str) -> None:
+    # log-sum-exp: what is masked as a whole has the bound for its maximum, and is left out
+    text = f"""{START}
+    mask: bool[2,4] = Placeholder
+    none = Const(-inf)
+    limit = Const(-1e8)
+    zero = Const(0.0)
+    last = Const([1])
+    kept = SelectV2(mask, m, none)
+    top = Max(kept, last, keep_dims=True)
+    finite = Maximum(top, bound)
+    bound = Const({bound})
+    ok = Greater(finite, limit)
+    centred = Sub(m, finite)
+    safe = SelectV2(ok, centred, zero)
+    m2 = MatMul(safe, eye)          # low ALLOW
+    fetch = Identity(m2)            # f32 PINNED
+    """
+    check_answer(
+        text.replace("BIG", "0.0").replace("[1,4]", "[2,4]"), [[-2, -1, 0, 1], [0] * 4],
+        x=LOGITS * 2, mask=np.array([[True, True, True, False], [False] * 4]),
+    )  # fmt: skip
+
+
+def test_a_mask_that_is_fed_as_an_integer() -> None:
+    text = f"""{START}
+    mask: i32[1,4] = Placeholder
+    minus = Cast(mask, DstT=f32)
+    add = AddV2(m, minus)
+    {END}"""
+    mask = np.full((1, 4), -1_000_000_000, np.int32)
+    check_answer(text.replace("BIG", "0.0"), 0.25, x=LOGITS, mask=mask)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -24,12 +24,13 @@ from numpy.typing import NDArray
 
 from tf_amp_rewriter import dtypes
 from tf_amp_rewriter.dtypes import HALF, LowPrecision
-from tf_amp_rewriter.ir import constants, outsiders
+from tf_amp_rewriter.ir import constants
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.ops.attrs import attr_of
 from tf_amp_rewriter.ops.exactness import HAND_ON, SOFTMAX
 from tf_amp_rewriter.ops.rows import Category, OpRow
+from tf_amp_rewriter.patterns import fed_masks
 from tf_amp_rewriter.patterns.view import RESHAPE, View
 
 ADDS: Final = frozenset({"Add", "AddV2"})
@@ -50,8 +51,11 @@ _NAME: Final = "attention mask"
 _SOURCE: Final = "numerics of softmax"
 _SELECTED: Final = "the Softmax behind a Select gives the same probabilities"
 _ADDED: Final = "it is added to attention scores, for which it leaves room"
-_FED: Final = "a mask that is fed is added to attention scores, and may be beyond the range of half"
 _ROOT: Final = "the root of an integer fits; it is computed in float32"
+
+# A selected constant that is as near to the lowest finite value gets a share where all is masked:
+# exp(-104) is 0 in float32.
+_NEAR: Final = 128.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,14 +65,14 @@ class Mask:
     Attributes:
         node: the Const.
         values: its values.
-        softmaxes: the Softmax nodes that it reaches.
+        softmaxes: the Softmax nodes that it reaches -> how often it is added on the way.
         is_added: whether it is added to the scores, not selected.
         is_moved: whether something hands it on to where it meets the scores.
     """
 
     node: int
     values: NDArray[np.float32]
-    softmaxes: frozenset[int]
+    softmaxes: Mapping[int, int]
     is_added: bool
     is_moved: bool
 
@@ -78,20 +82,22 @@ def rows(view: View, program: ir.Program, low: LowPrecision) -> Iterator[tuple[i
     if SOFTMAX not in view.scope.ops:
         return
     found = list(_masks(view))
-    selected = [m for m in found if not m.is_added and _is_sentinel(m.values, low)]
-    values = _by_softmax((m, float(m.values[0])) for m in selected)
+    selected = [m for m in found if not m.is_added]
+    lowest = _lowest_by_softmax(selected, low)
     for mask in selected:
         # two different ones in a row that is all masked would be told apart
-        if all(len(values[softmax]) == 1 for softmax in mask.softmaxes):
+        if _is_sentinel(mask.values, low) and all(len(lowest[s]) == 1 for s in mask.softmaxes):
             row = _row(low.max, mask.is_moved, _SELECTED)
             yield mask.node, dataclasses.replace(row, saturate=True)
     added = [m for m in found if m.is_added]
-    nodes = _by_softmax((m, float(m.node)) for m in added)
+    counts = collections.Counter[int]()
     for mask in added:
-        count = max(len(nodes[softmax]) for softmax in mask.softmaxes)
+        counts.update(mask.softmaxes)
+    for mask in added:
+        count = max(counts[softmax] for softmax in mask.softmaxes)
         yield mask.node, _row(low.max / (count + 1), True, _ADDED)
     if low == HALF:
-        yield from _fed(view, program)
+        yield from fed_masks.rows(view, program, _NAME)
         yield from _roots(view)
 
 
@@ -107,11 +113,17 @@ def _row(limit: float, in_place: bool, note: str) -> OpRow:
     )
 
 
-def _by_softmax(masks: Iterable[tuple[Mask, float]]) -> dict[int, set[float]]:
-    found = collections.defaultdict(set)
-    for mask, value in masks:
-        for softmax in mask.softmaxes:
-            found[softmax].add(value)
+def _lowest_by_softmax(masks: list[Mask], low: LowPrecision) -> Mapping[int, set[float]]:
+    """Returns Softmax -> the constants selected for it that are the lowest finite value, or near.
+
+    -65504 fits half, but where it is selected it is told from -1e9 only as long as that is lower.
+    """
+    found = collections.defaultdict[int, set[float]](set)
+    for mask in masks:
+        finite = mask.values[np.isfinite(mask.values)]
+        for value in {float(v) for v in finite if v < _NEAR - low.max}:
+            for softmax in mask.softmaxes:
+                found[softmax].add(value)
     return found
 
 
@@ -133,10 +145,10 @@ def _is_sentinel(values: NDArray[np.float32], low: LowPrecision) -> bool:
     return -np.inf < first < 0 and dtypes.overflows(first, low) and bool(np.all(values == first))
 
 
-def _mask(node: int, softmaxes: set[int], is_added: bool, is_moved: bool) -> Mask | None:
+def _mask(node: int, softmaxes: Mapping[int, int], is_added: bool, is_moved: bool) -> Mask | None:
     if not softmaxes:
         return None
-    return Mask(node, np.zeros(0, np.float32), frozenset(softmaxes), is_added, is_moved)
+    return Mask(node, np.zeros(0, np.float32), softmaxes, is_added, is_moved)
 
 
 def _selected(view: View, constant: int) -> Mask | None:
@@ -162,7 +174,7 @@ def _selected(view: View, constant: int) -> Mask | None:
                 return None
         if len(seen) > _MAX_NODES:
             return None
-    return _mask(constant, softmaxes, False, is_moved)
+    return _mask(constant, dict.fromkeys(softmaxes, 1), False, is_moved)
 
 
 def _push(stack: list[tuple[int, bool]], seen: set[int], entry: tuple[int, bool]) -> None:
@@ -190,8 +202,22 @@ def _added(view: View, constant: int) -> Mask | None:
                 return None
         if len(made) > _MAX_NODES:
             return None
-    softmaxes = _softmaxes_behind(view, joins - made)
-    return _mask(constant, softmaxes, True, True) if softmaxes is not None else None
+    softmaxes, times = collections.Counter[int](), {constant: 1}
+    for join in sorted(joins - made):
+        behind = _softmaxes_behind(view, join)
+        if behind is None:
+            return None
+        softmaxes.update(dict.fromkeys(behind, _times(view, join, made, times)))
+    return _mask(constant, softmaxes, True, True)
+
+
+def _times(view: View, node: int, made: set[int], known: dict[int, int]) -> int:
+    """Returns how often the constant that `made` is made of is added up in a node, at most."""
+    if node not in known:
+        known[node] = 0  # in a loop: once for all its steps
+        sources = view.scope.nodes[node].inputs
+        known[node] = sum(_times(view, s, made, known) for s, _ in sources if s in made)
+    return known[node]
 
 
 def _is_made(view: View, reader: int, position: int, made: set[int]) -> bool:
@@ -211,10 +237,10 @@ def _is_all_of(view: View, node: int, made: set[int]) -> bool:
     return all(source in made for source, _ in view.scope.nodes[node].inputs)
 
 
-def _softmaxes_behind(view: View, joins: set[int]) -> set[int] | None:
-    """Returns the Softmax nodes that read these sums; None if something else does."""
+def _softmaxes_behind(view: View, join: int) -> set[int] | None:
+    """Returns the Softmax nodes that read a sum; None if something else does."""
     softmaxes: set[int] = set()
-    stack, seen = list(joins), set(joins)
+    stack, seen = [join], {join}
     while stack:
         current = stack.pop()
         if current in view.fetched:
@@ -232,69 +258,6 @@ def _softmaxes_behind(view: View, joins: set[int]) -> set[int] | None:
         if len(seen) > _MAX_NODES:
             return None
     return softmaxes
-
-
-# ---------------------------------------------------------------- masks that are fed
-
-
-def _fed(view: View, program: ir.Program) -> Iterator[tuple[int, OpRow]]:
-    """Yields the sums of scores and what comes from outside, whose range nobody knows."""
-    callers: dict[int, list[tuple[int, int, int]]] | None = None
-    for index, node in enumerate(view.scope.nodes):
-        if node.op != SOFTMAX:
-            continue
-        stack = [view.operand(index, 0, HAND_ON | RESHAPE)[0]]
-        seen = set(stack)
-        while stack and len(seen) < _MAX_NODES:
-            add = stack.pop()
-            if view.op(add) not in ADDS:
-                continue
-            if callers is None:
-                callers = _callers(program)
-            sources = [view.operand(add, side, MOVES)[0] for side in range(2)]
-            if any(_is_fed(program, view.index, source, callers) for source in sources):
-                yield add, OpRow(view.op(add), Category.DENY, _SOURCE, pattern=_NAME, note=_FED)
-            fresh = [source for source in sources if source not in seen]
-            seen.update(fresh)
-            stack += fresh
-
-
-def _callers(program: ir.Program) -> dict[int, list[tuple[int, int, int]]]:
-    """Returns scope -> (scope of the caller, its node, its first input that is an argument)."""
-    callers = collections.defaultdict(list)
-    for index, scope in enumerate(program.scopes):
-        for node, callees in scope.calls.items():
-            for callee in callees:
-                callers[callee.scope].append((index, node, callee.first_input))
-    return callers
-
-
-def _is_fed(
-    program: ir.Program, scope: int, node: int, callers: dict[int, list[tuple[int, int, int]]]
-) -> bool:
-    """Returns whether outsiders give the values of a node that only moves them."""
-    stack, seen = [(scope, node)], {(scope, node)}
-    while stack and len(seen) < _MAX_NODES:
-        scope, node = stack.pop()
-        here = program.scopes[scope]
-        while here.nodes[node].op in MOVES:
-            node = here.nodes[node].inputs[0][0]
-        if here.nodes[node].op in handles.PLACEHOLDERS:
-            return True
-        if here.nodes[node].op != ir.ARG:
-            continue
-        if node in outsiders.captured_arguments(program, here):
-            continue
-        if not callers.get(scope):
-            return True
-        for caller, call, first in callers[scope]:
-            inputs = program.scopes[caller].nodes[call].inputs
-            if first + node < len(inputs):
-                place = (caller, inputs[first + node][0])
-                if place not in seen:
-                    seen.add(place)
-                    stack.append(place)
-    return False
 
 
 # ---------------------------------------------------------------- the scale of the scores

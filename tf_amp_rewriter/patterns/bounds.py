@@ -2,11 +2,14 @@
 
 The lowest or highest finite value bounds no finite value of the low precision, as the constant
 does not. Bounds on the other side, which all values pass, do not count: Minimum(x, -1e9) is -1e9.
+
+An infinite value does meet the bound. So one of another value is not the same where x may be
+infinite on purpose, nor where a comparison asks whether the bound was met.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -17,7 +20,9 @@ from tf_amp_rewriter.ir import constants
 from tf_amp_rewriter.ir import program as ir
 from tf_amp_rewriter.ops import handles
 from tf_amp_rewriter.ops.attrs import attr_of
+from tf_amp_rewriter.ops.exactness import EXACT_READERS, SINGULAR
 from tf_amp_rewriter.ops.rows import Category, OpRow
+from tf_amp_rewriter.patterns import through
 from tf_amp_rewriter.patterns.view import View
 
 # (op, input) -> the sign of a constant there that bounds nothing when it is large.
@@ -29,6 +34,9 @@ _SIGNS: Final[Mapping[tuple[str, int], int]] = {
     ("Minimum", 0): 1,
     ("Minimum", 1): 1,
 }
+_STEPS: Final = EXACT_READERS | {"Where"}
+_FLOATS: Final = frozenset({dtypes.DT_BFLOAT16, dtypes.DT_DOUBLE, dtypes.DT_FLOAT, dtypes.DT_HALF})
+_MAX_NODES: Final = 64  # that one bound is followed to; beyond, it stays what it is
 _SOURCE: Final = "the range of the low precision"
 _NOTE: Final = "no finite value is beyond either bound"
 
@@ -45,8 +53,10 @@ def rows(view: View, low: LowPrecision) -> Iterator[tuple[int, OpRow]]:
         if len(signs) != 1 or 0 in signs or index in view.fetched:
             continue
         values = constants.values(attr_of(node.proto, "value").tensor) * np.float32(signs.pop())
-        if values.size and all(
-            dtypes.overflows(float(v), low) and v > 0 for v in np.unique(values)
+        if (
+            values.size
+            and all(dtypes.overflows(float(v), low) and v > 0 for v in np.unique(values))
+            and not _is_met(view, index)
         ):
             yield (
                 index,
@@ -60,3 +70,49 @@ def rows(view: View, low: LowPrecision) -> Iterator[tuple[int, OpRow]]:
                     note=_NOTE,
                 ),
             )
+
+
+def _is_met(view: View, constant: int) -> bool:
+    """Returns whether the model may meet this bound, or asks whether it did."""
+    nodes = {reader for reader, _ in view.readers[constant, 0]}
+
+    def before(node: int) -> Iterable[int]:
+        found = view.scope.nodes[node]
+        outputs = range(len(found.out_types))
+        return {s for port in outputs for s, _ in through.sources(view.scope, (node, port))}
+
+    def behind(node: int) -> Iterable[int]:
+        return {reader for reader, goes_on in through.readers(view, node) if goes_on}
+
+    return _leads_to(nodes, before, lambda node: _is_infinite(view, node)) or _leads_to(
+        nodes, behind, lambda node: any(_steps(view, r) for r, _ in through.readers(view, node))
+    )
+
+
+def _leads_to(
+    nodes: set[int], near: Callable[[int], Iterable[int]], is_sought: Callable[[int], bool]
+) -> bool:
+    """Returns whether `near` leads from `nodes` to what is sought, or to too many nodes."""
+    stack, seen = list(nodes), set(nodes)
+    while stack:
+        current = stack.pop()
+        if is_sought(current) or len(seen) > _MAX_NODES:
+            return True
+        fresh = [node for node in near(current) if node not in seen]
+        seen.update(fresh)
+        stack += fresh
+    return False
+
+
+def _is_infinite(view: View, node: int) -> bool:
+    """Returns whether a node makes infinities: a constant, or an op that has a pole."""
+    found = view.scope.nodes[node]
+    if found.op != handles.CONSTANT or found.proto is None or found.out_vars[0] == ir.NO_VAR:
+        return found.op in SINGULAR
+    return bool(np.isinf(constants.values(attr_of(found.proto, "value").tensor)).any())
+
+
+def _steps(view: View, node: int) -> bool:
+    """Returns whether a node compares what it reads, or rounds it to integers."""
+    found = view.scope.nodes[node]
+    return found.op in _STEPS or (found.op == handles.CAST and found.out_types[0] not in _FLOATS)
