@@ -133,12 +133,13 @@ def test_a_long_sum_of_a_pinned_einsum_is_written_out() -> None:
 def test_the_condition_must_be_the_cpus() -> None:
     check_precision(
         """
-        y: f32[2,2,600] = Placeholder
-        sum = Einsum([y], equation='abc->ab', device='/CPU:0')             # f32 CONDITION
-        free = Einsum([y], equation='abc->ab')                             # low ALLOW
-        b = Identity(sum)                                                  # f32 PINNED
-        c = Identity(free)                                                 # f32 PINNED
-        """,
+        x: f32[1,16,16,2] = Placeholder
+        w: f32[13,13,2,1] = Const(0.01)
+        here = DepthwiseConv2dNative(x, w, HOW, device='/CPU:0')    # f32 CONDITION
+        free = DepthwiseConv2dNative(x, w, HOW)                     # low ALLOW
+        b = Identity(here)                                          # f32 PINNED
+        c = Identity(free)                                          # f32 PINNED
+        """.replace("HOW", "strides=[1,1,1,1], padding='VALID'"),
         device="gpu",
-        not_run="a sum of one operand in low precision is the GPU's",
+        not_run="a wide window summed in low precision is the GPU's",
     )
